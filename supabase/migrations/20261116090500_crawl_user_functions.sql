@@ -1,0 +1,764 @@
+-- The functions of a user: enqueue, and the buttons of a job.
+--
+-- The functions in public run with the caller's rights and hold nothing; the ones in
+-- silkline write, and check whose job it is. Errors carry HTTP meaning: PT401 not signed
+-- in, PT403 not yours to decide, PT404 no such job, PT409 not in this state, PT413 too
+-- large, PT422 wrong value, PT429 over the quota.
+
+-- Whether the caller holds the service's rights (the secret key, or a direct connection
+-- of an administrator). The role setting survives security definer; jwt claims could not
+-- be trusted for this.
+create function silkline.is_service()
+  returns boolean
+  language sql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+  select pg_has_role(
+    case current_setting('role') when 'none' then session_user else current_setting('role') end,
+    'service_role',
+    'usage'
+  );
+$$;
+
+comment on function silkline.is_service() is
+  'Whether the caller acts with the rights of service_role.';
+
+revoke execute on function silkline.is_service() from public, anon, authenticated;
+grant execute on function silkline.is_service() to authenticated, service_role;
+
+-- The owner of what the caller enqueues. The service may name one, or leave it null.
+create function silkline.owner_for(p_user_id uuid)
+  returns uuid
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if silkline.is_service() then
+    return p_user_id;
+  end if;
+
+  if auth.uid() is null then
+    raise sqlstate 'PT401' using
+      message = 'the caller is not signed in',
+      hint = 'Sign in, or call with the secret key from a server.';
+  end if;
+
+  if p_user_id <> auth.uid() then
+    raise sqlstate 'PT403' using
+      message = 'only the service may enqueue for another user',
+      hint = 'Leave p_user_id out.';
+  end if;
+
+  return auth.uid();
+end
+$$;
+
+comment on function silkline.owner_for(uuid) is
+  'The owner of new jobs, by the rights of the caller.';
+
+revoke execute on function silkline.owner_for(uuid) from public, anon, authenticated;
+
+-- Refuse what puts the owner over the quota. Called with the new jobs already stored, and
+-- with the owner's enqueue lock held, so that two calls cannot fill the last place twice.
+-- Counting stops past the limit: the cost does not grow with the table.
+create function silkline.check_quota(p_user_id uuid)
+  returns void
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_settings public.crawl_settings;
+  v_count bigint;
+begin
+  select settings.* into v_settings from public.crawl_settings as settings;
+
+  if v_settings.max_open_jobs_per_user is not null then
+    select count(*)
+    into v_count
+    from (
+      select
+      from public.crawl_jobs as job
+      where job.user_id = p_user_id
+        and job.status in ('pending', 'processing', 'paused')
+      limit v_settings.max_open_jobs_per_user + 1
+    ) as open;
+
+    if v_count > v_settings.max_open_jobs_per_user then
+      raise sqlstate 'PT429' using
+        message = format(
+          'a user may have %s open jobs, and this would be more',
+          v_settings.max_open_jobs_per_user
+        ),
+        hint = 'Wait for some to end, or cancel some.';
+    end if;
+  end if;
+
+  if v_settings.max_jobs_per_user_per_day is not null then
+    select count(*)
+    into v_count
+    from (
+      select
+      from public.crawl_jobs as job
+      where job.user_id = p_user_id
+        and job.created_at > now() - interval '1 day'
+      limit v_settings.max_jobs_per_user_per_day + 1
+    ) as recent;
+
+    if v_count > v_settings.max_jobs_per_user_per_day then
+      raise sqlstate 'PT429' using
+        message = format(
+          'a user may enqueue %s jobs in 24 hours, and this would be more',
+          v_settings.max_jobs_per_user_per_day
+        ),
+        hint = 'Try again later, or ask the operator for a higher quota.';
+    end if;
+  end if;
+end
+$$;
+
+comment on function silkline.check_quota(uuid) is
+  'Raise PT429 if an owner has more jobs than allowed.';
+
+revoke execute on function silkline.check_quota(uuid) from public, anon, authenticated;
+
+-- Refuse jobs that are not well formed; the sentence names the first mistake.
+create function silkline.check_jobs(p_jobs jsonb, p_max_priority integer)
+  returns void
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_kinds constant text[] := silkline.known_kinds();
+  v_nth bigint;
+  v_code text;
+  v_mistake text;
+begin
+  if jsonb_typeof(p_jobs) is distinct from 'array' then
+    raise sqlstate 'PT400' using
+      message = 'p_jobs must be a list of objects',
+      hint = 'For example [{"payload": {"url": "https://example.com"}}].';
+  end if;
+
+  if jsonb_array_length(p_jobs) not between 1 and 10000 then
+    raise sqlstate 'PT422' using
+      message = format('p_jobs must have from 1 to 10000 entries, not %s', jsonb_array_length(p_jobs)),
+      hint = 'Split the call.';
+  end if;
+
+  select
+    job.nth,
+    problem.code,
+    problem.mistake
+  into v_nth, v_code, v_mistake
+  from jsonb_array_elements(p_jobs) with ordinality as job (value, nth)
+  cross join lateral (
+    select
+      coalesce(job.value ->> 'kind', 'crawl') as kind,
+      job.value -> 'payload' as payload,
+      job.value -> 'priority' as priority
+  ) as asked
+  cross join lateral (
+    select
+      case when pg_column_size(asked.payload) > 65536 then 'PT413' else 'PT422' end as code,
+      case
+        when jsonb_typeof(job.value) <> 'object' then 'must be an object'
+        when job.value - '{payload,kind,priority,source_id,idempotency_key,run_after}'::text[] <> '{}'
+          then 'may hold payload, kind, priority, source_id, idempotency_key and run_after only'
+        when asked.kind <> all (v_kinds)
+          then format('unknown kind %s', to_json(left(asked.kind, 60)))
+        when pg_column_size(asked.payload) > 65536
+          then format('the payload has %s bytes, more than 65536', pg_column_size(asked.payload))
+        when coalesce(jsonb_typeof(asked.priority), 'null') not in ('number', 'null')
+          or coalesce((asked.priority #>> '{}') !~ '^-?[0-9]{1,3}$', false)
+          then format('priority must be a whole number, not %s', left(asked.priority::text, 60))
+        when (asked.priority #>> '{}')::integer not between -100 and p_max_priority
+          then format('priority must be from -100 to %s, not %s', p_max_priority, asked.priority)
+        when length(job.value ->> 'source_id') not between 1 and 500
+          then 'source_id must have from 1 to 500 characters'
+        when length(job.value ->> 'idempotency_key') not between 1 and 200
+          then 'idempotency_key must have from 1 to 200 characters'
+        when (job.value ->> 'run_after')::timestamptz > now() + interval '1 year'
+          then 'run_after must be within a year'
+        else silkline.payload_mistake(asked.kind, asked.payload)
+      end as mistake
+  ) as problem
+  where problem.mistake is not null
+  limit 1;
+
+  if v_mistake is null then
+    return;
+  end if;
+
+  raise exception using
+    errcode = v_code,
+    message = case
+      when jsonb_array_length(p_jobs) > 1 then format('job %s: %s', v_nth, v_mistake)
+      else v_mistake
+    end,
+    hint = case
+      when v_mistake like 'unknown kind%'
+        then format('Kinds are %s; an operator adds plugins to crawl_settings.plugin_kinds.',
+          array_to_string(v_kinds, ', '))
+      when v_mistake like 'priority must be from%'
+        then 'The highest priority of a user is crawl_settings.max_user_priority.'
+      else 'The options of a job are listed in docs/options.md.'
+    end;
+end
+$$;
+
+comment on function silkline.check_jobs(jsonb, integer) is
+  'Raise on the first job that is not well formed.';
+
+revoke execute on function silkline.check_jobs(jsonb, integer) from public, anon, authenticated;
+
+-- Store checked jobs, all or none, and return one id per job in the order given. A job whose
+-- idempotency key is known returns the job it made the first time.
+-- definer because users write no table
+create function silkline.enqueue(p_jobs jsonb, p_user_id uuid)
+  returns uuid[]
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_user_id constant uuid := silkline.owner_for(p_user_id);
+  v_settings public.crawl_settings;
+  v_new integer;
+  v_ids uuid[];
+  v_reused text;
+begin
+  select settings.* into v_settings from public.crawl_settings as settings;
+  perform silkline.check_jobs(
+    p_jobs,
+    case when silkline.is_service() then 100 else v_settings.max_user_priority end
+  );
+
+  if p_user_id is not null and silkline.is_service()
+    and not exists (select from auth.users as account where account.id = p_user_id)
+  then
+    raise sqlstate 'PT422' using
+      message = format('there is no user %s', p_user_id),
+      hint = 'p_user_id is the id of a row in auth.users.';
+  end if;
+
+  -- One enqueue at a time per owner: quota and idempotency keys are decided under it. The
+  -- service has no quota, and waits only for itself.
+  perform pg_advisory_xact_lock(hashtextextended(format('enqueue %s', v_user_id), 0))
+  where v_user_id is not null
+    or jsonb_path_exists(p_jobs, '$[*].idempotency_key');
+
+  with asked as materialized (
+    select
+      job.nth,
+      gen_random_uuid() as new_id,
+      job.value ->> 'idempotency_key' as idempotency_key,
+      coalesce(job.value ->> 'kind', 'crawl') as kind,
+      coalesce((job.value ->> 'priority')::smallint, 0) as priority,
+      job.value ->> 'source_id' as source_id,
+      coalesce((job.value ->> 'run_after')::timestamptz, now()) as run_after,
+      job.value -> 'payload' as payload
+    from jsonb_array_elements(p_jobs) with ordinality as job (value, nth)
+  ),
+  defaults as materialized (
+    select kind, silkline.payload_defaults(kind) as options
+    from (select distinct asked.kind from asked) as used
+  ),
+  prepared as materialized (
+    select
+      asked.*,
+      defaults.options || asked.payload as full_payload,
+      coalesce(
+        silkline.url_host(coalesce(asked.payload ->> 'url', asked.payload #>> '{urls,0}')),
+        asked.kind
+      ) as host,
+      known.id as known_id,
+      known.payload as known_payload,
+      -- The same key twice in one call is one job, too.
+      first_value(asked.nth) over (
+        partition by coalesce(asked.idempotency_key, asked.nth::text), asked.idempotency_key is null
+        order by asked.nth
+      ) as first_nth
+    from asked
+    join defaults
+      on defaults.kind = asked.kind
+    left join public.crawl_jobs as known
+      on known.idempotency_key = asked.idempotency_key
+      and coalesce(known.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+        = coalesce(v_user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+  ),
+  joined as materialized (
+    select band.priority, silkline.join_place(v_user_id, band.priority) as place
+    from (select distinct prepared.priority from prepared) as band
+  ),
+  fresh as (
+    select
+      prepared.*,
+      joined.place
+        + row_number() over (partition by prepared.priority order by prepared.nth) - 1 as place,
+      row_number() over (
+        partition by prepared.host, prepared.run_after > now()
+        order by prepared.priority desc, prepared.nth
+      ) as nth_of_host
+    from prepared
+    join joined
+      on joined.priority = prepared.priority
+    where prepared.known_id is null
+      and prepared.first_nth = prepared.nth
+  ),
+  inserted as (
+    insert into public.crawl_jobs (
+      id,
+      user_id,
+      kind,
+      payload,
+      priority,
+      source_id,
+      host,
+      idempotency_key,
+      waits_for,
+      place,
+      run_after,
+      max_retries
+    )
+    select
+      fresh.new_id,
+      v_user_id,
+      fresh.kind,
+      fresh.full_payload,
+      fresh.priority,
+      coalesce(fresh.source_id, fresh.host),
+      fresh.host,
+      fresh.idempotency_key,
+      -- Behind a job of the same call on the same host. (Behind a job of another call a
+      -- claim decides: that job may end before this one is committed.)
+      case
+        when fresh.run_after > now() then 'time'
+        when fresh.nth_of_host > v_settings.max_jobs_per_host then 'host'
+      end::public.crawl_job_wait,
+      fresh.place,
+      fresh.run_after,
+      coalesce((fresh.payload ->> 'max_retries')::integer, v_settings.default_max_retries)
+    from fresh
+    returning crawl_jobs.id
+  )
+  select
+    (select count(*) from inserted),
+    array_agg(coalesce(first.known_id, first.new_id) order by prepared.nth),
+    min(prepared.idempotency_key) filter (
+      where coalesce(first.known_payload, first.full_payload) <> prepared.full_payload
+    )
+  into v_new, v_ids, v_reused
+  from prepared
+  join prepared as first
+    on first.nth = prepared.first_nth;
+
+  if v_reused is not null then
+    raise sqlstate 'PT409' using
+      message = format('idempotency key %s was used for another job', to_json(v_reused)),
+      hint = 'Use a new key for a new job.';
+  end if;
+
+  if v_user_id is not null and v_new > 0 then
+    perform silkline.check_quota(v_user_id);
+  end if;
+
+  return v_ids;
+end
+$$;
+
+comment on function silkline.enqueue(jsonb, uuid) is
+  'Store checked jobs, all or none; answers their ids in order.';
+
+revoke execute on function silkline.enqueue(jsonb, uuid) from public, anon, authenticated;
+grant execute on function silkline.enqueue(jsonb, uuid) to authenticated, service_role;
+
+-- Ask for one job. The same idempotency key returns the same job.
+create function public.enqueue_crawl_job(
+  p_payload jsonb,
+  p_kind text default 'crawl',
+  p_priority integer default 0,
+  p_source_id text default null,
+  p_idempotency_key text default null,
+  p_run_after timestamptz default null,
+  p_user_id uuid default null
+)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_ids constant uuid[] := silkline.enqueue(
+    jsonb_build_array(
+      jsonb_strip_nulls(
+        jsonb_build_object(
+          'kind', p_kind,
+          'priority', p_priority,
+          'source_id', p_source_id,
+          'idempotency_key', p_idempotency_key,
+          'run_after', p_run_after
+        )
+      ) || jsonb_build_object('payload', p_payload)
+    ),
+    p_user_id
+  );
+begin
+  return query
+    select job.*
+    from public.crawl_jobs as job
+    where job.id = v_ids[1];
+end
+$$;
+
+comment on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid) is
+  'Enqueue one job; answers its row.';
+
+revoke execute on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
+  from public, anon, authenticated;
+grant execute on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
+  to authenticated, service_role;
+
+-- Ask for up to 10,000 jobs, all or none.
+create function public.enqueue_crawl_jobs(p_jobs jsonb, p_user_id uuid default null)
+  returns jsonb
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_ids constant uuid[] := silkline.enqueue(p_jobs, p_user_id);
+begin
+  return jsonb_build_object('count', cardinality(v_ids), 'job_ids', to_jsonb(v_ids));
+end
+$$;
+
+comment on function public.enqueue_crawl_jobs(jsonb, uuid) is
+  'Enqueue up to 10,000 jobs, all or none; answers their ids in order.';
+
+revoke execute on function public.enqueue_crawl_jobs(jsonb, uuid)
+  from public, anon, authenticated;
+grant execute on function public.enqueue_crawl_jobs(jsonb, uuid)
+  to authenticated, service_role;
+
+-- The caller's job, locked. Another user's job is not told from a job that does not exist.
+create function silkline.lock_own_job(p_job_id uuid)
+  returns public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_owner_id constant uuid := silkline.owner_for(null);
+  v_is_service constant boolean := silkline.is_service();
+  v_job public.crawl_jobs;
+begin
+  if p_job_id is null then
+    raise sqlstate 'PT400' using
+      message = 'p_job_id must not be null',
+      hint = 'Send the id that enqueue_crawl_job answered.';
+  end if;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.id = p_job_id
+    and (v_is_service or job.user_id = v_owner_id)
+  for no key update;
+
+  if v_job.id is null then
+    raise sqlstate 'PT404' using
+      message = format('there is no job %s', p_job_id),
+      hint = 'It may have been pruned, or belong to somebody else.';
+  end if;
+
+  return v_job;
+end
+$$;
+
+comment on function silkline.lock_own_job(uuid) is
+  'Lock and return a job of the caller, or raise PT404.';
+
+revoke execute on function silkline.lock_own_job(uuid) from public, anon, authenticated;
+
+-- Do what a user wants of a job: pause, resume, stop or cancel. Asking twice is fine.
+-- While a worker holds the job its lease goes on: it hears the command, saves and hands in.
+-- A job that is resumed before its worker has handed in goes on where it is.
+-- definer because users write no table
+create function silkline.change_job(p_job_id uuid, p_wish text)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_job public.crawl_jobs := silkline.lock_own_job(p_job_id);
+  v_next public.crawl_job_status;
+begin
+  v_next := case
+    when p_wish = 'pause' and v_job.status in ('pending', 'processing', 'paused') then 'paused'
+    when p_wish = 'stop' and v_job.status in ('pending', 'processing', 'paused', 'stopped')
+      then 'stopped'
+    when p_wish = 'cancel' and v_job.status in ('pending', 'processing', 'paused', 'cancelled')
+      then 'cancelled'
+    when p_wish = 'resume' and v_job.status in ('pending', 'processing') then v_job.status
+    when p_wish = 'resume' and v_job.status in ('paused', 'stopped')
+      then case when v_job.lease_check_at is null then 'pending' else 'processing' end
+  end;
+
+  if v_next is null then
+    raise sqlstate 'PT409' using
+      message = format('job %s is %s: it is too late to %s it', v_job.id, v_job.status, p_wish),
+      hint = case
+        when p_wish = 'resume' and v_job.status in ('failed', 'completed')
+          then 'Use retry_crawl_job.'
+        else 'Enqueue a new job.'
+      end;
+  end if;
+
+  if v_next <> v_job.status then
+    perform set_config('silkline.reason', p_wish, true);
+
+    return query
+      update public.crawl_jobs as job
+      set
+        status = v_next,
+        waits_for = null,
+        completed_at = case when v_next in ('stopped', 'cancelled') then now() end,
+        run_after = case when v_next = 'pending' then now() else job.run_after end,
+        place = case
+          when v_next = 'pending' then silkline.join_place(job.user_id, job.priority, job.place)
+          else job.place
+        end
+      where job.id = v_job.id
+      returning job.*;
+  else
+    return next v_job;
+  end if;
+end
+$$;
+
+comment on function silkline.change_job(uuid, text) is
+  'Pause, resume, stop or cancel a job of the caller.';
+
+revoke execute on function silkline.change_job(uuid, text) from public, anon, authenticated;
+grant execute on function silkline.change_job(uuid, text) to authenticated, service_role;
+
+create function public.pause_crawl_job(p_job_id uuid)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return query select * from silkline.change_job(p_job_id, 'pause');
+end
+$$;
+
+comment on function public.pause_crawl_job(uuid) is
+  'Pause a job; it stays paused until it is resumed, whatever restarts.';
+
+revoke execute on function public.pause_crawl_job(uuid) from public, anon, authenticated;
+grant execute on function public.pause_crawl_job(uuid) to authenticated, service_role;
+
+create function public.resume_crawl_job(p_job_id uuid)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return query select * from silkline.change_job(p_job_id, 'resume');
+end
+$$;
+
+comment on function public.resume_crawl_job(uuid) is
+  'Go on with a paused or stopped job where it was.';
+
+revoke execute on function public.resume_crawl_job(uuid) from public, anon, authenticated;
+grant execute on function public.resume_crawl_job(uuid) to authenticated, service_role;
+
+create function public.stop_crawl_job(p_job_id uuid)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return query select * from silkline.change_job(p_job_id, 'stop');
+end
+$$;
+
+comment on function public.stop_crawl_job(uuid) is
+  'End a job early and keep what it has brought home.';
+
+revoke execute on function public.stop_crawl_job(uuid) from public, anon, authenticated;
+grant execute on function public.stop_crawl_job(uuid) to authenticated, service_role;
+
+create function public.cancel_crawl_job(p_job_id uuid)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return query select * from silkline.change_job(p_job_id, 'cancel');
+end
+$$;
+
+comment on function public.cancel_crawl_job(uuid) is
+  'End a job for good; its process is killed.';
+
+revoke execute on function public.cancel_crawl_job(uuid) from public, anon, authenticated;
+grant execute on function public.cancel_crawl_job(uuid) to authenticated, service_role;
+
+-- Run an ended job again: the URLs that failed in it and those it had not reached
+-- ('failed'), or every URL it knows ('all').
+-- definer because users write no table
+create function silkline.retry_job(p_job_id uuid, p_urls text)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_job public.crawl_jobs := silkline.lock_own_job(p_job_id);
+  v_state public.crawl_states;
+  v_again integer;
+begin
+  if p_urls is null or p_urls not in ('failed', 'all') then
+    raise sqlstate 'PT422' using
+      message = format('p_urls must be failed or all, not %L', left(p_urls, 60)),
+      hint = 'failed tries only the URLs that failed, all starts over.';
+  end if;
+
+  select state.*
+  into v_state
+  from public.crawl_states as state
+  where state.job_id = v_job.id
+  for no key update;
+
+  if v_job.status not in ('failed', 'stopped', 'completed')
+    or (
+      v_job.status = 'completed'
+      and p_urls = 'failed'
+      and v_state.total_error + v_state.total_pending = 0
+    )
+  then
+    raise sqlstate 'PT409' using
+      message = case v_job.status
+        when 'completed' then format('job %s has no failed URLs', v_job.id)
+        else format('job %s is %s and cannot be retried', v_job.id, v_job.status)
+      end,
+      hint = case v_job.status
+        when 'completed' then 'Use p_urls all to start over.'
+        when 'paused' then 'Use resume_crawl_job.'
+        else 'Only failed, stopped and completed jobs are retried.'
+      end;
+  end if;
+
+  v_again := case p_urls
+    when 'failed' then v_state.total_error
+    else v_state.total_error + v_state.total_done + v_state.total_skipped
+  end;
+
+  if v_again > 100000 then
+    raise sqlstate 'PT422' using
+      message = format('%s URLs are too many to try again in one job', v_again),
+      hint = 'Enqueue a new job with the same payload: unchanged pages cost it little.';
+  end if;
+
+  -- A worker that still hands in the stopped run has lost its lease by this.
+  perform silkline.free_tasks(v_job.id, false);
+
+  update public.crawl_tasks as task
+  set
+    status = 'pending',
+    skip_reason = null,
+    attempts = 0,
+    crashes = 0,
+    next_run_at = now(),
+    last_error = null,
+    finished_at = null
+  where task.job_id = v_job.id
+    and (
+      task.status = 'error'
+      or (p_urls = 'all' and task.status in ('done', 'skipped'))
+    );
+  get diagnostics v_again = row_count;
+
+  update public.crawl_states as state
+  set
+    total_pending = state.total_pending + v_again,
+    total_error = 0,
+    total_done = case p_urls when 'all' then 0 else state.total_done end,
+    total_skipped = case p_urls when 'all' then 0 else state.total_skipped end,
+    pages_spent = case p_urls
+      when 'all' then 0
+      else greatest(state.pages_spent - state.total_error, 0)
+    end
+  where state.job_id = v_job.id;
+
+  perform set_config('silkline.reason', 'retry', true);
+
+  return query
+    update public.crawl_jobs as job
+    set
+      status = 'pending',
+      retry_count = 0,
+      run_after = now(),
+      place = silkline.join_place(job.user_id, job.priority, job.place),
+      progress_percentage = 0,
+      error_code = null,
+      error_message = null,
+      started_at = null,
+      completed_at = null,
+      worker_id = null,
+      lease_token = null,
+      lease_check_at = null,
+      host_slot = null
+    where job.id = v_job.id
+    returning job.*;
+end
+$$;
+
+comment on function silkline.retry_job(uuid, text) is
+  'Put an ended job of the caller back into the line.';
+
+revoke execute on function silkline.retry_job(uuid, text) from public, anon, authenticated;
+grant execute on function silkline.retry_job(uuid, text) to authenticated, service_role;
+
+create function public.retry_crawl_job(p_job_id uuid, p_urls text default 'failed')
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return query select * from silkline.retry_job(p_job_id, p_urls);
+end
+$$;
+
+comment on function public.retry_crawl_job(uuid, text) is
+  'Run an ended job again: only the URLs that failed, or all.';
+
+revoke execute on function public.retry_crawl_job(uuid, text) from public, anon, authenticated;
+grant execute on function public.retry_crawl_job(uuid, text) to authenticated, service_role;

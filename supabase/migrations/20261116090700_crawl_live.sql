@@ -1,0 +1,291 @@
+-- History and live messages: what happened to each job, for the record and for browsers.
+--
+-- Every change of status becomes a row of crawl_events, numbered per job, and a private
+-- Realtime broadcast with the same number. Broadcasts are a hint and may be lost: a client
+-- takes a snapshot (crawl_progress), applies what is newer, and takes a new one on a gap.
+--
+--   crawl_job:<id>     owner     status
+--   crawl_user:<uid>   owner     status, enqueued   (list views)
+--   crawl_workers      workers   wake, command
+--
+-- The worker adds `progress` to crawl_job:<id> by itself.
+
+-- Send one private broadcast. It may never fail the write that it tells of.
+create function silkline.publish(p_topic text, p_event text, p_payload jsonb)
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  perform realtime.send(p_payload, p_event, p_topic, true);
+exception
+  when others then
+    raise warning 'live message to % was not sent: %', p_topic, sqlerrm;
+end
+$$;
+
+comment on function silkline.publish(text, text, jsonb) is
+  'Send one private Realtime broadcast; never raises.';
+
+revoke execute on function silkline.publish(text, text, jsonb) from public, anon, authenticated;
+
+-- New jobs: their state, their first event, one message per owner, one wake-up.
+-- definer because history and live messages are nobody's to write
+create function silkline.record_new_jobs()
+  returns trigger
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+begin
+  insert into public.crawl_states (job_id)
+  select job.id
+  from new_jobs as job;
+
+  insert into public.crawl_events (job_id, seq, to_status, actor, actor_id, reason, attempt)
+  select
+    job.id,
+    job.event_seq,
+    job.status,
+    case when auth.uid() is null then 'operator' else 'user' end,
+    auth.uid(),
+    'enqueue',
+    0
+  from new_jobs as job;
+
+  perform silkline.publish(
+    'crawl_user:' || owned.user_id,
+    'enqueued',
+    jsonb_build_object('count', owned.count, 'job_ids', to_jsonb(owned.job_ids[:100]))
+  )
+  from (
+    select
+      job.user_id,
+      count(*) as count,
+      array_agg(job.id) as job_ids
+    from new_jobs as job
+    where job.user_id is not null
+    group by job.user_id
+  ) as owned;
+
+  perform silkline.publish(
+    'crawl_workers',
+    'wake',
+    jsonb_build_object('kinds', to_jsonb(array_agg(distinct job.kind)))
+  )
+  from new_jobs as job
+  where job.waits_for is null
+  having count(*) > 0;
+
+  return null;
+end
+$$;
+
+comment on function silkline.record_new_jobs() is
+  'Trigger: state, first event and live messages of new jobs.';
+
+revoke execute on function silkline.record_new_jobs() from public, anon, authenticated;
+
+create trigger tg_crawl_jobs_record_new
+  after insert on public.crawl_jobs
+  referencing new table as new_jobs
+  for each statement
+  execute function silkline.record_new_jobs();
+
+-- A change of status: one event, and the same to whoever watches.
+-- definer because history and live messages are nobody's to write
+create function silkline.record_change()
+  returns trigger
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_reason constant text := coalesce(nullif(current_setting('silkline.reason', true), ''), 'sql');
+  v_actor text := case
+    when v_reason in ('claim', 'complete', 'fail', 'release') then 'worker'
+    when v_reason = 'worker_lost' then 'system'
+    when auth.uid() is not null then 'user'
+    else 'operator'
+  end;
+  v_message jsonb;
+begin
+  insert into public.crawl_events (
+    job_id,
+    seq,
+    from_status,
+    to_status,
+    actor,
+    actor_id,
+    reason,
+    attempt,
+    error_code
+  )
+  values (
+    new.id,
+    new.event_seq,
+    old.status,
+    new.status,
+    v_actor,
+    case v_actor
+      when 'worker' then coalesce(new.worker_id, old.worker_id)
+      when 'user' then auth.uid()
+    end,
+    v_reason,
+    new.attempt,
+    new.error_code
+  );
+
+  v_message := jsonb_build_object(
+    'job_id', new.id,
+    'seq', new.event_seq,
+    'from', old.status,
+    'to', new.status,
+    'reason', v_reason,
+    'at', now(),
+    'attempt', new.attempt,
+    'retry_count', new.retry_count,
+    'progress_percentage', new.progress_percentage,
+    'run_after', new.run_after,
+    'error_code', new.error_code,
+    'error_message', left(new.error_message, 1000)
+  );
+  perform silkline.publish('crawl_job:' || new.id, 'status', v_message);
+
+  if new.user_id is not null then
+    perform silkline.publish('crawl_user:' || new.user_id, 'status', v_message);
+  end if;
+
+  if new.lease_check_at is not null and new.status <> 'processing' then
+    perform silkline.publish(
+      'crawl_workers',
+      'command',
+      jsonb_build_object(
+        'worker_id', new.worker_id,
+        'job_id', new.id,
+        'command', silkline.command_for(new.status)
+      )
+    );
+  elsif new.status = 'pending' and new.waits_for is null then
+    perform silkline.publish('crawl_workers', 'wake', jsonb_build_object('kinds', array[new.kind]));
+  end if;
+
+  return null;
+end
+$$;
+
+comment on function silkline.record_change() is
+  'Trigger: event and live messages of a change of status.';
+
+revoke execute on function silkline.record_change() from public, anon, authenticated;
+
+create trigger tg_crawl_jobs_record_change
+  after update of status on public.crawl_jobs
+  for each row
+  when (old.status is distinct from new.status)
+  execute function silkline.record_change();
+
+-- Deleted jobs take their frontier and history along. (No foreign keys there: see
+-- crawl_tasks.)
+create function silkline.forget_jobs()
+  returns trigger
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  delete from public.crawl_tasks as task
+  using old_jobs as job
+  where task.job_id = job.id;
+
+  delete from public.crawl_events as event
+  using old_jobs as job
+  where event.job_id = job.id;
+
+  return null;
+end
+$$;
+
+comment on function silkline.forget_jobs() is
+  'Trigger: frontier and history go with their job.';
+
+revoke execute on function silkline.forget_jobs() from public, anon, authenticated;
+
+create trigger tg_crawl_jobs_forget
+  after delete on public.crawl_jobs
+  referencing old table as old_jobs
+  for each statement
+  execute function silkline.forget_jobs();
+
+-- The job that the topic under check belongs to, or null.
+create function silkline.topic_job_id()
+  returns uuid
+  language sql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+  select substring(
+    realtime.topic()
+    from '^crawl_job:([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$'
+  )::uuid;
+$$;
+
+comment on function silkline.topic_job_id() is
+  'The job id in the Realtime topic under check.';
+
+revoke execute on function silkline.topic_job_id() from public, anon, authenticated;
+grant execute on function silkline.topic_job_id() to authenticated;
+
+create policy "Users hear their own crawls"
+  on realtime.messages
+  for select
+  to authenticated
+  using (
+    extension = 'broadcast'
+    and (
+      (select realtime.topic()) = 'crawl_user:' || (select auth.uid())
+      or exists (
+        select
+        from public.crawl_jobs as job
+        where job.id = (select silkline.topic_job_id())
+          and job.user_id = (select auth.uid())
+      )
+    )
+  );
+
+create policy "Workers hear wake-ups and commands"
+  on realtime.messages
+  for select
+  to crawl_worker
+  using (
+    extension = 'broadcast'
+    and (select realtime.topic()) = 'crawl_workers'
+  );
+
+create policy "Workers publish progress"
+  on realtime.messages
+  for insert
+  to crawl_worker
+  with check (
+    extension = 'broadcast'
+    and (select realtime.topic()) ~ '^crawl_(job|user):'
+  );
+
+-- Where the owner of realtime.messages lets it: without this, a worker with the limited key
+-- polls, and progress is seen at checkpoints.
+do $$
+begin
+  grant usage on schema realtime to crawl_worker;
+  grant select, insert on realtime.messages to crawl_worker;
+  grant execute on function realtime.topic() to crawl_worker;
+exception
+  when insufficient_privilege then
+    raise notice 'crawl_worker may not use Realtime here; the service key may';
+end
+$$;
