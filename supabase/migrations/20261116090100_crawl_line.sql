@@ -14,59 +14,147 @@
 -- lock of the host (or owner) that they decide about, so that no call is missed; a hash
 -- that collides costs a moment's wait, nothing else.
 
--- Refuse transitions that the state machine does not have, whoever asks for them, and
--- number those that happen.
-create function silkline.check_transition()
+-- What is true of every job at rest, and which changes of status there are, whoever writes.
+--
+-- Long expressions rather than variables: plpgsql prepares each expression anew in each
+-- transaction, which costs more than evaluating it.
+create function silkline.check_job()
   returns trigger
   language plpgsql
   volatile
   security invoker
   set search_path = ''
 as $$
-begin
-  if new.status = old.status then
-    return new;
-  end if;
-
-  if new.status = any (
-    case old.status
-      when 'pending' then
-        '{processing, paused, stopped, cancelled}'::public.crawl_job_status[]
-      when 'processing' then
-        '{pending, paused, completed, failed, stopped, cancelled}'::public.crawl_job_status[]
-      -- Back to processing: resumed while its worker was still saving.
-      when 'paused' then
-        '{pending, processing, stopped, cancelled}'::public.crawl_job_status[]
-      when 'stopped' then
-        '{pending, processing}'::public.crawl_job_status[]
-      when 'failed' then
-        '{pending}'::public.crawl_job_status[]
-      -- A retry of the URLs that failed in it.
-      when 'completed' then
-        '{pending}'::public.crawl_job_status[]
-      else
-        '{}'::public.crawl_job_status[]
+declare
+  v_broken constant text := case
+    -- A token without a lease is the receipt of a lease that its own holder ended: the
+    -- holder's repeated call is recognised by it. A reaped lease leaves no receipt.
+    when num_nonnulls(new.worker_id, new.lease_check_at, new.host_slot) not in (0, 3)
+      or (
+        new.lease_check_at is not null
+        and num_nonnulls(new.lease_token, new.last_heartbeat) < 2
+      )
+      then 'crawl_jobs_lease_is_whole'
+    -- Paused, stopped and cancelled jobs keep their lease until the worker has handed in.
+    when case
+      when new.status = 'processing' then new.lease_check_at is null
+      when new.status in ('pending', 'completed', 'failed') then new.lease_check_at is not null
     end
-  ) then
-    new.event_seq := old.event_seq + 1;
+      then 'crawl_jobs_lease_fits_status'
+    when new.waits_for is not null and new.status <> 'pending'
+      then 'crawl_jobs_only_pending_waits'
+    when (new.status in ('pending', 'processing', 'paused')) <> (new.completed_at is null)
+      then 'crawl_jobs_ended_means_completed_at'
+    when new.status = 'failed' and new.error_code is null
+      then 'crawl_jobs_failed_means_error_code'
+    when new.retry_count not between 0 and new.max_retries
+      then 'crawl_jobs_retries_are_in_range'
+    when new.progress_percentage not between 0 and 100
+      then 'crawl_jobs_progress_is_a_percentage'
+    when case old.status
+      when new.status then true
+      when 'pending' then new.status in ('processing', 'paused', 'stopped', 'cancelled')
+      when 'processing' then true
+      -- Back to processing: resumed while its worker was still saving.
+      when 'paused' then new.status in ('pending', 'processing', 'stopped', 'cancelled')
+      when 'stopped' then new.status in ('pending', 'processing')
+      when 'failed' then new.status = 'pending'
+      -- A retry of the URLs that failed in it.
+      when 'completed' then new.status = 'pending'
+      else false
+    end
+      then null
+    else 'transition'
+  end;
+begin
+  if v_broken is null then
+    new.event_seq := old.event_seq + (new.status <> old.status)::integer;
     return new;
   end if;
 
-  raise sqlstate 'PT409' using
-    message = format('job %s is %s and cannot become %s', old.id, old.status, new.status),
-    hint = 'See the states of a job in docs/queue.md.';
+  if v_broken = 'transition' then
+    raise sqlstate 'PT409' using
+      message = format('job %s is %s and cannot become %s', old.id, old.status, new.status),
+      hint = 'The states of a job are drawn in docs/queue.md.';
+  end if;
+
+  raise check_violation using
+    message = format('job %s (%s) breaks the rule %s', new.id, new.status, v_broken),
+    constraint = v_broken,
+    table = 'crawl_jobs',
+    schema = 'public';
 end
 $$;
 
-comment on function silkline.check_transition() is
-  'Trigger: the state machine of crawl_jobs.';
+comment on function silkline.check_job() is
+  'Trigger: the rules for a row of crawl_jobs, and its state machine.';
 
-revoke execute on function silkline.check_transition() from public, anon, authenticated;
+revoke execute on function silkline.check_job() from public, anon, authenticated;
 
-create trigger tg_crawl_jobs_check_transition
-  before update of status on public.crawl_jobs
+-- Not on heartbeats: they touch none of these columns.
+create trigger tg_crawl_jobs_check
+  before update of
+    status,
+    waits_for,
+    worker_id,
+    lease_token,
+    lease_check_at,
+    host_slot,
+    completed_at,
+    error_code,
+    retry_count,
+    max_retries,
+    progress_percentage
+  on public.crawl_jobs
   for each row
-  execute function silkline.check_transition();
+  execute function silkline.check_job();
+
+-- What is true of every new job.
+create function silkline.check_new_job()
+  returns trigger
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_broken constant text := case
+    when new.status <> 'pending'
+      or num_nonnulls(new.lease_token, new.lease_check_at, new.completed_at) > 0
+      or new.event_seq <> 1
+      then 'crawl_jobs_begin_pending'
+    when new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'crawl_jobs_kind_is_a_name'
+    when jsonb_typeof(new.payload) <> 'object' then 'crawl_jobs_payload_is_an_object'
+    when new.priority not between -100 and 100 then 'crawl_jobs_priority_is_in_range'
+    when length(new.source_id) not between 1 and 500 then 'crawl_jobs_source_is_short'
+    when length(new.host) not between 1 and 300 then 'crawl_jobs_host_is_short'
+    when length(new.idempotency_key) not between 1 and 200
+      then 'crawl_jobs_idempotency_key_is_short'
+    when new.max_retries not between 0 and 100 or new.retry_count <> 0
+      then 'crawl_jobs_retries_are_in_range'
+  end;
+begin
+  if v_broken is null then
+    return new;
+  end if;
+
+  raise check_violation using
+    message = format('new job %s breaks the rule %s', new.id, v_broken),
+    constraint = v_broken,
+    table = 'crawl_jobs',
+    schema = 'public';
+end
+$$;
+
+comment on function silkline.check_new_job() is
+  'Trigger: the rules for a new row of crawl_jobs.';
+
+revoke execute on function silkline.check_new_job() from public, anon, authenticated;
+
+create trigger tg_crawl_jobs_check_new
+  before insert on public.crawl_jobs
+  for each row
+  execute function silkline.check_new_job();
 
 -- Kinds of job that this queue knows.
 create function silkline.known_kinds()
@@ -177,29 +265,38 @@ revoke execute on function silkline.join_place(uuid, integer, bigint)
 
 -- Call back the first job that waits for this host.
 create function silkline.call_next_of_host(p_host text)
-  returns void
+  returns integer
   language plpgsql
   volatile
   security invoker
   set search_path = ''
 as $$
+declare
+  v_id uuid;
 begin
   perform pg_advisory_xact_lock(hashtextextended('host ' || p_host, 0));
+
+  select job.id
+  into v_id
+  from public.crawl_jobs as job
+  where job.status = 'pending'
+    and job.waits_for = 'host'
+    and job.host = p_host
+  order by job.place
+  limit 1
+  for update skip locked;
+
+  if v_id is null then
+    return 0;
+  end if;
 
   update public.crawl_jobs as job
   set
     waits_for = null,
     place = silkline.join_place(job.user_id, job.priority, job.place)
-  where job.id = (
-    select next.id
-    from public.crawl_jobs as next
-    where next.status = 'pending'
-      and next.waits_for = 'host'
-      and next.host = p_host
-    order by next.place
-    limit 1
-    for update skip locked
-  );
+  where job.id = v_id;
+
+  return 1;
 end
 $$;
 
@@ -210,29 +307,38 @@ revoke execute on function silkline.call_next_of_host(text) from public, anon, a
 
 -- Call back the first job that waits for its owner's limit.
 create function silkline.call_next_of_owner(p_user_id uuid)
-  returns void
+  returns integer
   language plpgsql
   volatile
   security invoker
   set search_path = ''
 as $$
+declare
+  v_id uuid;
 begin
   perform pg_advisory_xact_lock(hashtextextended('owner ' || p_user_id, 0));
+
+  select job.id
+  into v_id
+  from public.crawl_jobs as job
+  where job.status = 'pending'
+    and job.waits_for = 'owner'
+    and job.user_id = p_user_id
+  order by job.place
+  limit 1
+  for update skip locked;
+
+  if v_id is null then
+    return 0;
+  end if;
 
   update public.crawl_jobs as job
   set
     waits_for = null,
     place = silkline.join_place(job.user_id, job.priority, job.place)
-  where job.id = (
-    select next.id
-    from public.crawl_jobs as next
-    where next.status = 'pending'
-      and next.waits_for = 'owner'
-      and next.user_id = p_user_id
-    order by next.place
-    limit 1
-    for update skip locked
-  );
+  where job.id = v_id;
+
+  return 1;
 end
 $$;
 

@@ -9,7 +9,9 @@
 --   reap_crawl_jobs        leases whose worker fell silent; also at the head of each claim
 --
 -- The token is the idempotency key of the claim and the fence of every later write: a token
--- that is no longer current gets 'lost' and changes nothing, anywhere.
+-- that is no longer current gets 'lost' and changes nothing, anywhere. A token without a
+-- lease is the receipt that its own holder has ended the lease: repeating that call gets
+-- the answer of the first.
 --
 -- All are security definer, because the role crawl_worker may execute them and touch no
 -- table. Neither anon nor authenticated may execute any.
@@ -140,6 +142,14 @@ begin
       continue;
     end if;
 
+    -- A host or owner that another call is deciding about is left for the next sweep: a
+    -- reaper that waited while it holds others could be waited for itself.
+    continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
+      or not coalesce(
+        pg_try_advisory_xact_lock(hashtextextended('owner ' || v_job.user_id, 0)),
+        true
+      );
+
     v_poison := silkline.free_tasks(v_job.id, true);
     perform set_config('silkline.reason', 'worker_lost', true);
 
@@ -243,6 +253,17 @@ begin
       hint = 'Send one random uuid per job.';
   end if;
 
+  if cardinality(p_lease_tokens) > 1
+    and cardinality(p_lease_tokens) <> (
+      select count(distinct token)
+      from unnest(p_lease_tokens) as token
+    )
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_lease_tokens holds a token twice',
+      hint = 'Make one random uuid per job.';
+  end if;
+
   if cardinality(p_lease_tokens) > 1000 then
     raise sqlstate 'PT422' using
       message = format('%s lease tokens are more than 1000 in one call', cardinality(p_lease_tokens)),
@@ -257,14 +278,175 @@ comment on function silkline.check_lease_tokens(uuid, uuid[]) is
 revoke execute on function silkline.check_lease_tokens(uuid, uuid[])
   from public, anon, authenticated;
 
+-- The place that a job gets on its host, or null when the host or the owner is full, or when
+-- another claim is deciding about one of them right now: then the job is left to that one.
+--
+-- SKIP LOCKED alone would let two claims fill one place twice. So each host is decided about
+-- under its advisory lock, and with a snapshot taken after it: this function is volatile,
+-- and therefore sees what was committed until now, not until its caller began.
+create function silkline.take_slot(
+  p_host text,
+  p_user_id uuid,
+  p_max_per_host integer,
+  p_max_per_user integer
+)
+  returns smallint
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if pg_try_advisory_xact_lock(hashtextextended('host ' || p_host, 0))
+    and (
+      p_max_per_user is null
+      or p_user_id is null
+      or (
+        pg_try_advisory_xact_lock(hashtextextended('owner ' || p_user_id, 0))
+        and silkline.count_leases(p_user_id) < p_max_per_user
+      )
+    )
+  then
+    return (
+      select case
+        when count(*) < p_max_per_host
+          then (
+            select min(slot)
+            from generate_series(1, p_max_per_host) as slot
+            where slot <> all (coalesce(array_agg(holder.host_slot), '{}'))
+          )
+      end
+      from public.crawl_jobs as holder
+      where holder.host = p_host
+        and holder.host_slot is not null
+    );
+  end if;
+
+  return null;
+end
+$$;
+
+comment on function silkline.take_slot(text, uuid, integer, integer) is
+  'A free place on a host for a job of this owner, or null.';
+
+revoke execute on function silkline.take_slot(text, uuid, integer, integer)
+  from public, anon, authenticated;
+
+-- How many jobs of a user workers hold at the moment; none of the service count.
+create function silkline.count_leases(p_user_id uuid)
+  returns bigint
+  language plpgsql
+  volatile  -- for a snapshot of its own: see take_slot
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return (
+    select count(*)
+    from public.crawl_jobs as job
+    where job.user_id = p_user_id
+      and job.lease_check_at is not null
+  );
+end
+$$;
+
+comment on function silkline.count_leases(uuid) is
+  'How many jobs of a user are leased.';
+
+revoke execute on function silkline.count_leases(uuid) from public, anon, authenticated;
+
+-- Look at the first jobs in the line and move those aside whose host or owner is full.
+-- Answers the jobs that it met, moved, and had to leave to another claim.
+create function silkline.clear_line(
+  p_kinds text[],
+  p_passed uuid[],
+  p_max_per_host integer,
+  p_max_per_user integer,
+  out met integer,
+  out moved integer,
+  out contested uuid[]
+)
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_job record;
+  v_wait public.crawl_job_wait;
+begin
+  met := 0;
+  moved := 0;
+  contested := '{}';
+
+  for v_job in
+    select head.*
+    from unnest(p_kinds) as wanted (kind)
+    cross join lateral (
+      select
+        job.id,
+        job.host,
+        job.user_id,
+        job.place
+      from public.crawl_jobs as job
+      where job.status = 'pending'
+        and job.waits_for is null
+        and job.kind = wanted.kind
+        and job.id <> all (p_passed)
+      order by job.place
+      limit 100
+      for update skip locked
+    ) as head
+    order by head.place
+    limit 100
+  loop
+    met := met + 1;
+
+    if not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
+      or (
+        p_max_per_user is not null
+        and not coalesce(
+          pg_try_advisory_xact_lock(hashtextextended('owner ' || v_job.user_id, 0)),
+          true
+        )
+      )
+    then
+      contested := contested || v_job.id;
+      continue;
+    end if;
+
+    v_wait := case
+      when (
+        select count(*)
+        from public.crawl_jobs as holder
+        where holder.host = v_job.host
+          and holder.host_slot is not null
+      ) >= p_max_per_host
+        then 'host'
+      when silkline.count_leases(v_job.user_id) >= p_max_per_user
+        then 'owner'
+    end;
+
+    if v_wait is not null then
+      update public.crawl_jobs as job
+      set waits_for = v_wait
+      where job.id = v_job.id;
+      moved := moved + 1;
+    end if;
+  end loop;
+end
+$$;
+
+comment on function silkline.clear_line(text[], uuid[], integer, integer) is
+  'Move jobs whose host or owner is full out of the head of the line.';
+
+revoke execute on function silkline.clear_line(text[], uuid[], integer, integer)
+  from public, anon, authenticated;
+
 -- Take up to one job per token, the first in the line that this worker can run.
 --
 -- The same token again returns the same job, so a call whose answer was lost is repeated
--- safely. A token that has served its time returns nothing and takes nothing.
---
--- The line is read in order, SKIP LOCKED, and each host is decided about under its lock
--- with a snapshot taken after it: SKIP LOCKED alone would let two claims fill one place
--- twice. A host or owner that another claim is deciding about is left to that claim.
+-- safely. A token whose lease its holder has ended returns nothing and takes nothing.
 -- definer because crawl_worker may touch no table
 create function public.claim_crawl_jobs(
   p_worker_id uuid,
@@ -276,151 +458,171 @@ create function public.claim_crawl_jobs(
   volatile
   security definer
   set search_path = ''
+  -- Planning anew took 580 of the 1,500 microseconds of a claim. And a plan made while the
+  -- table was small must not scan it when it is large.
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
 as $$
 declare
-  v_settings public.crawl_settings;
+  v_tokens uuid[] := p_lease_tokens;
   v_kinds text[];
-  v_tokens uuid[];
-  v_window integer;
-  v_seen uuid[] := '{}';
-  v_met uuid[];
-  v_mine uuid[];
+  v_is_repeated boolean;
+  v_has_lapsed boolean;
+  v_has_due boolean;
+  v_stale_after interval;
+  v_max_per_host integer;
+  v_max_per_user integer;
+  v_job record;
+  v_slot smallint;
+  v_ids uuid[];
+  v_slots smallint[];
+  v_taken text[];
   v_claimed integer;
+  v_line record;
+  v_passed uuid[] := '{}';
 begin
-  perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
+  if p_worker_id is null
+    or cardinality(p_lease_tokens) is distinct from 1
+    or p_lease_tokens[1] is null
+  then
+    perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
+  end if;
 
   -- A repeated call waits here for the first one, then finds its jobs.
   perform pg_advisory_xact_lock(hashtextextended('worker ' || p_worker_id, 0));
 
-  return query
-    select job.*
-    from public.crawl_jobs as job
-    where job.lease_token = any (p_lease_tokens)
-      and job.worker_id = p_worker_id;
-
-  v_tokens := array(
-    select distinct token
-    from unnest(p_lease_tokens) as token
-    where not exists (
+  select
+    exists (
       select
       from public.crawl_jobs as job
-      where job.lease_token = token
-    )
-  );
+      where job.lease_token = any (p_lease_tokens)
+    ),
+    exists (
+      select
+      from public.crawl_jobs as job
+      where job.lease_check_at <= now()
+    ),
+    exists (
+      select
+      from public.crawl_jobs as job
+      where job.status = 'pending'
+        and job.waits_for = 'time'
+        and job.run_after <= now()
+    ),
+    coalesce(p_kinds, array['crawl', 'audit'] || settings.plugin_kinds),
+    make_interval(secs => settings.stale_after_seconds),
+    settings.max_jobs_per_host,
+    settings.max_running_jobs_per_user,
+    set_config('silkline.reason', 'claim', true)
+  into
+    v_is_repeated,
+    v_has_lapsed,
+    v_has_due,
+    v_kinds,
+    v_stale_after,
+    v_max_per_host,
+    v_max_per_user
+  from public.crawl_settings as settings;
 
-  perform silkline.reap_leases(10);
-  perform silkline.call_due_jobs(100);
+  if v_is_repeated then
+    return query
+      select job.*
+      from public.crawl_jobs as job
+      where job.lease_token = any (p_lease_tokens)
+        and job.worker_id = p_worker_id;
 
-  select settings.* into v_settings from public.crawl_settings as settings;
-  v_kinds := coalesce(p_kinds, array['crawl', 'audit'] || v_settings.plugin_kinds);
-  v_window := cardinality(v_tokens);
-  perform set_config('silkline.reason', 'claim', true);
-
-  -- Each round meets jobs that the rounds before did not; 1,000 bounds the call.
-  while cardinality(v_tokens) > 0 and cardinality(v_seen) < 1000 loop
-    select
-      coalesce(array_agg(met.id), '{}'),
-      coalesce(
-        array_agg(met.id) filter (
-          where pg_try_advisory_xact_lock(hashtextextended('host ' || met.host, 0))
-            and (
-              v_settings.max_running_jobs_per_user is null
-              or met.user_id is null
-              or pg_try_advisory_xact_lock(hashtextextended('owner ' || met.user_id, 0))
-            )
-        ),
-        '{}'
+    v_tokens := array(
+      select token
+      from unnest(p_lease_tokens) as token
+      where not exists (
+        select
+        from public.crawl_jobs as job
+        where job.lease_token = token
       )
-    into v_met, v_mine
-    from (
-      select head.*
+    );
+  end if;
+
+  if v_has_lapsed then
+    perform silkline.reap_leases(10);
+    perform set_config('silkline.reason', 'claim', true);
+  end if;
+
+  if v_has_due then
+    perform silkline.call_due_jobs(100);
+  end if;
+
+  -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
+  -- the next one counts it; what stands in its way is moved aside. A call meets 1,000 jobs
+  -- that it can neither take nor move, at most.
+  while v_tokens <> '{}' and cardinality(v_passed) < 1000 loop
+    v_ids := '{}';
+    v_slots := '{}';
+    v_taken := '{}';
+
+    for v_job in
+      select first.*
       from unnest(v_kinds) as wanted (kind)
       cross join lateral (
         select
           job.id,
           job.host,
-          job.user_id,
+          case when v_max_per_user is not null then job.user_id end as limited_user_id,
           job.place
         from public.crawl_jobs as job
         where job.status = 'pending'
           and job.waits_for is null
           and job.kind = wanted.kind
-          and job.id <> all (v_seen)
+          and job.id <> all (v_passed)
         order by job.place
-        limit v_window
+        limit cardinality(v_tokens)
         for update skip locked
-      ) as head
-      order by head.place
-      limit v_window
-    ) as met;
+      ) as first
+      order by first.place
+      limit cardinality(v_tokens)
+    loop
+      continue when v_job.host = any (v_taken) or v_job.limited_user_id::text = any (v_taken);
+
+      v_slot := silkline.take_slot(
+        v_job.host,
+        v_job.limited_user_id,
+        v_max_per_host,
+        v_max_per_user
+      );
+      continue when v_slot is null;
+
+      v_ids := v_ids || v_job.id;
+      v_slots := v_slots || v_slot;
+      v_taken := v_taken || v_job.host || v_job.limited_user_id::text;
+    end loop;
 
     return query
-      with candidate as (
-        select
-          job.id,
-          job.host,
-          job.user_id,
-          job.place,
-          row_number() over (partition by job.host order by job.place) as nth_of_host,
-          row_number() over (partition by job.user_id order by job.place) as nth_of_owner
-        from public.crawl_jobs as job
-        where job.id = any (v_mine)
-      ),
-      chosen as (
-        select
-          candidate.id,
-          free.slot,
-          row_number() over (order by candidate.place) as nth
-        from candidate
-        cross join lateral (
-          select slot
-          from generate_series(1, v_settings.max_jobs_per_host) as slot
-          where not exists (
-            select
-            from public.crawl_jobs as holder
-            where holder.host = candidate.host
-              and holder.host_slot = slot
-          )
-          order by slot
-          offset candidate.nth_of_host - 1
-          limit 1
-        ) as free
-        where v_settings.max_running_jobs_per_user is null
-          or candidate.user_id is null
-          or candidate.nth_of_owner <= v_settings.max_running_jobs_per_user - (
-            select count(*)
-            from public.crawl_jobs as running
-            where running.user_id = candidate.user_id
-              and running.status = 'processing'
-          )
-      )
       update public.crawl_jobs as job
       set
         status = 'processing',
         worker_id = p_worker_id,
-        lease_token = v_tokens[chosen.nth],
-        lease_check_at = now() + make_interval(secs => v_settings.stale_after_seconds),
+        lease_token = chosen.token,
+        lease_check_at = now() + v_stale_after,
         host_slot = chosen.slot,
         last_heartbeat = now(),
         attempt = job.attempt + 1,
         error_code = null,
         error_message = null,
         started_at = coalesce(job.started_at, now())
-      from chosen
+      from unnest(v_ids, v_slots, v_tokens[: cardinality(v_ids)]) as chosen (id, slot, token)
       where job.id = chosen.id
-        and chosen.nth <= cardinality(v_tokens)
       returning job.*;
-    get diagnostics v_claimed = row_count;
 
+    v_claimed := cardinality(v_ids);
     v_tokens := v_tokens[v_claimed + 1 :];
-    v_seen := v_seen || v_met;
+    exit when v_tokens = '{}';
 
-    if v_claimed < cardinality(v_mine) then
-      perform silkline.step_aside(v_mine, v_settings);
-    end if;
+    select *
+    into v_line
+    from silkline.clear_line(v_kinds, v_passed, v_max_per_host, v_max_per_user);
 
-    exit when cardinality(v_met) < v_window;
-    v_window := least(4 * v_window, 200);
+    exit when v_line.met = 0
+      or (v_claimed = 0 and v_line.moved = 0 and v_line.contested = '{}');
+    v_passed := v_passed || v_line.contested;
   end loop;
 end
 $$;
@@ -432,53 +634,6 @@ revoke execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
   from public, anon, authenticated;
 grant execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
   to service_role, crawl_worker;
-
--- Move jobs that a claim met, but whose host or owner is full, out of the line.
--- The caller holds the locks of their hosts and owners.
-create function silkline.step_aside(p_job_ids uuid[], p_settings public.crawl_settings)
-  returns void
-  language plpgsql
-  volatile
-  security invoker
-  set search_path = ''
-as $$
-begin
-  update public.crawl_jobs as job
-  set waits_for = blocked.waits_for
-  from (
-    select
-      met.id,
-      case
-        when (
-          select count(*)
-          from public.crawl_jobs as holder
-          where holder.host = met.host
-            and holder.host_slot is not null
-        ) >= p_settings.max_jobs_per_host
-          then 'host'
-        when met.user_id is not null
-          and (
-            select count(*)
-            from public.crawl_jobs as running
-            where running.user_id = met.user_id
-              and running.status = 'processing'
-          ) >= p_settings.max_running_jobs_per_user
-          then 'owner'
-      end::public.crawl_job_wait as waits_for
-    from public.crawl_jobs as met
-    where met.id = any (p_job_ids)
-      and met.status = 'pending'
-  ) as blocked
-  where job.id = blocked.id
-    and blocked.waits_for is not null;
-end
-$$;
-
-comment on function silkline.step_aside(uuid[], public.crawl_settings) is
-  'Move jobs whose host or owner is full out of the line.';
-
-revoke execute on function silkline.step_aside(uuid[], public.crawl_settings)
-  from public, anon, authenticated;
 
 -- Renew all leases of one worker, and tell it what the users want of each job.
 --
@@ -497,14 +652,27 @@ create function public.heartbeat_crawl_jobs(
   volatile
   security definer
   set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
 as $$
 begin
   perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
 
-  if jsonb_typeof(p_worker) is distinct from 'object' then
-    raise sqlstate 'PT400' using
-      message = 'p_worker must be a JSON object',
-      hint = 'Send hostname, version, slots, busy_slots and kinds.';
+  if jsonb_typeof(p_worker) is distinct from 'object'
+    or p_worker - '{hostname,version,slots,busy_slots,kinds}'::text[] <> '{}'
+    or coalesce(jsonb_typeof(p_worker -> 'kinds'), 'array') <> 'array'
+    or coalesce(p_worker ->> 'slots', '0') !~ '^[0-9]{1,6}$'
+    or coalesce(p_worker ->> 'busy_slots', '0') !~ '^[0-9]{1,6}$'
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+      hint = 'slots and busy_slots are whole numbers, kinds is a list.';
+  end if;
+
+  if pg_column_size(p_worker) > 10000 then
+    raise sqlstate 'PT413' using
+      message = format('p_worker has %s bytes, more than 10000', pg_column_size(p_worker)),
+      hint = 'Describe the worker in a few words.';
   end if;
 
   return query
@@ -563,12 +731,11 @@ revoke execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
 grant execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
   to service_role, crawl_worker;
 
--- The row that a token holds, locked; or the row whose lease this same token has already
--- ended, so that a repeated call is answered like the first; or nothing.
-create function silkline.lock_leased_job(p_lease_token uuid)
-  returns setof public.crawl_jobs
+-- The answer to a token that holds nothing, and never has or no longer does.
+create function silkline.lost(p_lease_token uuid)
+  returns public.crawl_command
   language plpgsql
-  volatile
+  immutable
   security invoker
   set search_path = ''
 as $$
@@ -579,18 +746,14 @@ begin
       hint = 'Send the token under which the job was claimed.';
   end if;
 
-  return query
-    select job.*
-    from public.crawl_jobs as job
-    where job.lease_token = p_lease_token
-    for no key update;
+  return row (p_lease_token, null, 'lost', null)::public.crawl_command;
 end
 $$;
 
-comment on function silkline.lock_leased_job(uuid) is
-  'Lock and return the job of a lease token, if the token is known.';
+comment on function silkline.lost(uuid) is
+  'The command for a lease token that is not current.';
 
-revoke execute on function silkline.lock_leased_job(uuid) from public, anon, authenticated;
+revoke execute on function silkline.lost(uuid) from public, anon, authenticated;
 
 -- End a job whose frontier has drained.
 --
@@ -608,6 +771,8 @@ create function public.complete_crawl_job(
   volatile
   security definer
   set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
@@ -619,10 +784,32 @@ begin
       hint = 'Store large results as pages.';
   end if;
 
-  select * into v_job from silkline.lock_leased_job(p_lease_token);
+  if p_audit is not null
+    and not (
+      jsonb_typeof(p_audit) = 'object'
+      and p_audit ?& '{score,grade,categories,findings,ruleset_version}'
+      and coalesce(p_audit ->> 'score', '') ~ '^([0-9]{1,2}|100)$'
+    )
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_audit must be an object of score, grade, categories, findings and ruleset_version',
+      hint = 'score is a whole number from 0 to 100.';
+  end if;
+
+  if pg_column_size(p_audit) > 5000000 then
+    raise sqlstate 'PT413' using
+      message = format('p_audit has %s bytes, more than 5000000', pg_column_size(p_audit)),
+      hint = 'Report each finding once, with examples.';
+  end if;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
 
   if v_job.id is null then
-    return next row (p_lease_token, null, 'lost', null)::public.crawl_command;
+    return next silkline.lost(p_lease_token);
     return;
   end if;
 
@@ -741,6 +928,8 @@ create function public.fail_crawl_job(
   volatile
   security definer
   set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
@@ -759,10 +948,14 @@ begin
       hint = 'Leave it out for the usual backoff.';
   end if;
 
-  select * into v_job from silkline.lock_leased_job(p_lease_token);
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
 
   if v_job.id is null then
-    return next row (p_lease_token, null, 'lost', null)::public.crawl_command;
+    return next silkline.lost(p_lease_token);
     return;
   end if;
 
@@ -834,6 +1027,8 @@ create function public.release_crawl_job(
   volatile
   security definer
   set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
@@ -846,10 +1041,14 @@ begin
       hint = 'Use fail_crawl_job to report an error.';
   end if;
 
-  select * into v_job from silkline.lock_leased_job(p_lease_token);
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
 
   if v_job.id is null then
-    return next row (p_lease_token, null, 'lost', null)::public.crawl_command;
+    return next silkline.lost(p_lease_token);
     return;
   end if;
 

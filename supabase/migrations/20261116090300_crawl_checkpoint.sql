@@ -63,6 +63,12 @@ begin
       when entry.key = 'seq' then null
       when jsonb_typeof(entry.value) <> 'array'
         then format('%s must be a list', entry.key)
+      when entry.key = 'finished'
+        and jsonb_path_exists(
+          entry.value,
+          '$[*] ? (!(@.status == "done" || @.status == "error" || @.status == "skipped"))'
+        )
+        then 'the status of a finished URL must be done, error or skipped'
       when jsonb_array_length(entry.value) > case entry.key when 'discovered' then 50000 else 5000 end
         then format('%s entries are too many in %s', jsonb_array_length(entry.value), entry.key)
     end
@@ -88,6 +94,28 @@ comment on function silkline.check_batch(jsonb, integer) is
 
 revoke execute on function silkline.check_batch(jsonb, integer) from public, anon, authenticated;
 
+-- How many URLs a job may fetch; plugins need not say.
+create function silkline.page_budget(p_payload jsonb)
+  returns integer
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return case
+    when jsonb_typeof(p_payload -> 'max_pages') = 'number'
+      then least(greatest((p_payload ->> 'max_pages')::numeric, 1), 2147483647)::integer
+    else 2147483647
+  end;
+end
+$$;
+
+comment on function silkline.page_budget(jsonb) is
+  'The page budget of a payload.';
+
+revoke execute on function silkline.page_budget(jsonb) from public, anon, authenticated;
+
 -- Store the pages of URLs that this lease holds. A page that has not changed makes no
 -- version; it is only seen again. Returns the page of each URL, and what happened to it.
 create function silkline.save_pages(p_job public.crawl_jobs, p_finished jsonb)
@@ -106,7 +134,7 @@ begin
 
   return query
     with sent as materialized (
-      select
+      select distinct on (task.url_key)
         task.url_key,
         coalesce(finished.not_modified, false) as not_modified,
         page.*,
@@ -135,12 +163,21 @@ begin
         extractor text,
         extractor_version text
       )
-      left join public.crawl_pages as latest
-        on coalesce(latest.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-          = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-        and latest.source_id = p_job.source_id
-        and latest.url_key = finished.url_key
-        and latest.is_latest
+      -- lateral and limit: see tasks_of_batch
+      left join lateral (
+        select
+          known.id,
+          known.version,
+          known.content_hash
+        from public.crawl_pages as known
+        where coalesce(known.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+            = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+          and known.source_id = p_job.source_id
+          and known.url_key = finished.url_key
+          and known.is_latest
+        limit 1
+      ) as latest
+        on true
       where finished.page is not null
         or finished.not_modified
     ),
@@ -249,15 +286,30 @@ begin
     now() + make_interval(secs => least(fact.backoff_seconds, 86400)),
     coalesce(fact.error_streak, 0),
     left(fact.last_error, 2000)
-  from jsonb_to_recordset(p_hosts) as fact (
-    host text,
-    robots_txt text,
-    robots_status smallint,
-    crawl_delay_seconds real,
-    backoff_seconds real,
-    error_streak integer,
-    last_error text
-  )
+  from (
+    select distinct on (lower(sent.host)) sent.*
+    from rows from (
+      jsonb_to_recordset(p_hosts) as (
+        host text,
+        robots_txt text,
+        robots_status smallint,
+        crawl_delay_seconds real,
+        backoff_seconds real,
+        error_streak integer,
+        last_error text
+      )
+    ) with ordinality as sent (
+      host,
+      robots_txt,
+      robots_status,
+      crawl_delay_seconds,
+      backoff_seconds,
+      error_streak,
+      last_error,
+      nth
+    )
+    order by lower(sent.host), sent.nth desc
+  ) as fact
   -- In one order for all, so that two crawls never wait for each other.
   order by lower(fact.host)
   on conflict (host) do update
@@ -300,6 +352,18 @@ declare
   v_leased integer := 0;
   v_spent integer := 0;
 begin
+  -- Alone means that nothing joins it, either.
+  if p_in_progress = 1 and exists (
+    select
+    from public.crawl_tasks as suspect
+    where suspect.job_id = p_job.id
+      and suspect.status = 'in_progress'
+      and suspect.crashes > 0
+  ) then
+    return query select 0, 0;
+    return;
+  end if;
+
   with next as (
     select task.url_key
     from public.crawl_tasks as task
@@ -370,6 +434,8 @@ create function public.checkpoint_crawl_job(
   volatile
   security definer
   set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
@@ -397,10 +463,17 @@ begin
   perform silkline.check_batch(p_batch, p_want);
   v_seq := (p_batch ->> 'seq')::integer;
 
-  select * into v_job from silkline.lock_leased_job(p_lease_token);
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
 
   if v_job.lease_check_at is null then
-    return jsonb_build_object('command', 'lost', 'tasks', '[]'::jsonb);
+    return jsonb_build_object(
+      'command', (silkline.lost(p_lease_token)).command,
+      'tasks', '[]'::jsonb
+    );
   end if;
 
   -- Cancelled: nothing more is wanted of this crawl.
@@ -416,10 +489,9 @@ begin
   from public.crawl_states as state
   where state.job_id = v_job.id
   for no key update;
+  v_max_pages := silkline.page_budget(v_job.payload);
 
   if v_state.batch_token is distinct from p_lease_token or v_state.batch_seq < v_seq then
-    v_max_pages := coalesce((v_job.payload ->> 'max_pages')::integer, 2147483647);
-
     if jsonb_array_length(coalesce(p_batch -> 'finished', '[]')) > 0 then
       with page as materialized (
         select saved.url_key, saved.page_id, saved.change
@@ -464,23 +536,6 @@ begin
         count(*) filter (where finished.change = 'unchanged')
       into v_done, v_error, v_skipped, v_bytes, v_new, v_changed, v_unchanged
       from finished;
-
-      -- A page that answered 304 keeps the links of its stored version.
-      select coalesce(
-        jsonb_agg(
-          jsonb_build_object('url_key', task.url_key, 'depth', task.depth, 'links', page.links)
-        ),
-        '[]'
-      )
-      into v_links
-      from jsonb_to_recordset(p_batch -> 'finished') as sent (url_key uuid, not_modified boolean)
-      join public.crawl_tasks as task
-        on task.job_id = v_job.id
-        and task.url_key = sent.url_key
-      join public.crawl_pages as page
-        on page.id = task.page_id
-      where sent.not_modified
-        and page.links <> '[]';
     end if;
 
     -- Tries are bounded here too, whatever the crawl does: a run always drains.
@@ -552,7 +607,12 @@ begin
           found_on uuid
         )
         cross join lateral (
-          select coalesce(sent.skip_reason, case when v_budget = 0 then 'budget' end) as skip_reason
+          select
+            case
+              when sent.skip_reason is not null then sent.skip_reason
+              when sent.url !~* '^https?://' then 'invalid_url'
+              when v_budget = 0 then 'budget'
+            end as skip_reason
         ) as reason
         order by sent.url_key
         on conflict (job_id, url_key) do nothing
@@ -637,6 +697,26 @@ begin
     returning state.* into v_state;
   end if;
 
+  -- A page that answered 304 keeps the links of its stored version. For a repeated batch, too.
+  if jsonb_path_exists(p_batch, '$.finished[*].not_modified ? (@ == true)') then
+    select coalesce(
+      jsonb_agg(
+        jsonb_build_object('url_key', task.url_key, 'depth', task.depth, 'links', page.links)
+        order by task.url_key
+      ),
+      '[]'
+    )
+    into v_links
+    from jsonb_to_recordset(p_batch -> 'finished') as sent (url_key uuid, not_modified boolean)
+    join public.crawl_tasks as task
+      on task.job_id = v_job.id
+      and task.url_key = sent.url_key
+    join public.crawl_pages as page
+      on page.id = task.page_id
+    where sent.not_modified
+      and page.links <> '[]';
+  end if;
+
   update public.crawl_jobs as job
   set
     last_heartbeat = now(),
@@ -648,7 +728,7 @@ begin
           least(
             v_state.total_done + v_state.total_error
               + v_state.total_pending + v_state.total_in_progress,
-            coalesce((job.payload ->> 'max_pages')::bigint, 2147483647)
+            v_max_pages
           ),
           1
         )
@@ -706,12 +786,19 @@ begin
       '[]'
     )
     from public.crawl_tasks as task
-    left join public.crawl_pages as page
-      on coalesce(page.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-        = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-      and page.source_id = p_job.source_id
-      and page.url_key = task.url_key
-      and page.is_latest
+    -- lateral and limit: one probe of the unique index per URL, whatever the planner thinks
+    -- of a table that was small when the plan was made.
+    left join lateral (
+      select latest.etag, latest.last_modified
+      from public.crawl_pages as latest
+      where coalesce(latest.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+          = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+        and latest.source_id = p_job.source_id
+        and latest.url_key = task.url_key
+        and latest.is_latest
+      limit 1
+    ) as page
+      on true
     where task.job_id = p_job.id
       and task.status = 'in_progress'
       and task.lease_token = p_job.lease_token

@@ -177,21 +177,34 @@ begin
         when pg_column_size(asked.payload) > 65536
           then format('the payload has %s bytes, more than 65536', pg_column_size(asked.payload))
         when coalesce(jsonb_typeof(asked.priority), 'null') not in ('number', 'null')
-          or coalesce((asked.priority #>> '{}') !~ '^-?[0-9]{1,3}$', false)
+          or coalesce((asked.priority #>> '{}') !~ '^-?[0-9]+$', false)
           then format('priority must be a whole number, not %s', left(asked.priority::text, 60))
-        when (asked.priority #>> '{}')::integer not between -100 and p_max_priority
+        when (asked.priority #>> '{}')::numeric not between -100 and p_max_priority
           then format('priority must be from -100 to %s, not %s', p_max_priority, asked.priority)
-        when length(job.value ->> 'source_id') not between 1 and 500
-          then 'source_id must have from 1 to 500 characters'
-        when length(job.value ->> 'idempotency_key') not between 1 and 200
-          then 'idempotency_key must have from 1 to 200 characters'
+        when coalesce(jsonb_typeof(job.value -> 'source_id'), 'null') not in ('string', 'null')
+          or length(job.value ->> 'source_id') not between 1 and 500
+          then 'source_id must be a text of 1 to 500 characters'
+        when coalesce(jsonb_typeof(job.value -> 'idempotency_key'), 'null') not in ('string', 'null')
+          or length(job.value ->> 'idempotency_key') not between 1 and 200
+          then 'idempotency_key must be a text of 1 to 200 characters'
+        when (job.value ->> 'run_after')
+          !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$'
+          then format('run_after must be a time such as 2026-12-31T08:00:00Z, not %s',
+            left((job.value -> 'run_after')::text, 60))
         when (job.value ->> 'run_after')::timestamptz > now() + interval '1 year'
           then 'run_after must be within a year'
-        else silkline.payload_mistake(asked.kind, asked.payload)
       end as mistake
   ) as problem
   where problem.mistake is not null
   limit 1;
+
+  if v_mistake is null then
+    v_code := 'PT422';
+
+    select found.nth, found.mistake
+    into v_nth, v_mistake
+    from silkline.find_payload_mistake(p_jobs) as found;
+  end if;
 
   if v_mistake is null then
     return;
@@ -516,6 +529,7 @@ begin
     when p_wish = 'resume' and v_job.status in ('pending', 'processing') then v_job.status
     when p_wish = 'resume' and v_job.status in ('paused', 'stopped')
       then case when v_job.lease_check_at is null then 'pending' else 'processing' end
+        ::public.crawl_job_status
   end;
 
   if v_next is null then
@@ -535,9 +549,15 @@ begin
       update public.crawl_jobs as job
       set
         status = v_next,
-        waits_for = null,
+        -- What was scheduled and has not begun stays scheduled.
+        waits_for = case
+          when v_next = 'pending' and job.attempt = 0 and job.run_after > now() then 'time'
+        end::public.crawl_job_wait,
         completed_at = case when v_next in ('stopped', 'cancelled') then now() end,
-        run_after = case when v_next = 'pending' then now() else job.run_after end,
+        run_after = case
+          when v_next = 'pending' and job.attempt > 0 then now()
+          else job.run_after
+        end,
         place = case
           when v_next = 'pending' then silkline.join_place(job.user_id, job.priority, job.place)
           else job.place
@@ -688,32 +708,54 @@ begin
   -- A worker that still hands in the stopped run has lost its lease by this.
   perform silkline.free_tasks(v_job.id, false);
 
-  update public.crawl_tasks as task
-  set
-    status = 'pending',
-    skip_reason = null,
-    attempts = 0,
-    crashes = 0,
-    next_run_at = now(),
-    last_error = null,
-    finished_at = null
-  where task.job_id = v_job.id
-    and (
-      task.status = 'error'
-      or (p_urls = 'all' and task.status in ('done', 'skipped'))
-    );
-  get diagnostics v_again = row_count;
-
+  with again as (
+    select task.url_key, task.status
+    from public.crawl_tasks as task
+    where task.job_id = v_job.id
+      and (
+        task.status = 'error'
+        or (p_urls = 'all' and task.status = 'done')
+        -- What was out of scope when it was found still is.
+        or (
+          p_urls = 'all'
+          and task.status = 'skipped'
+          and (task.attempts > 0 or task.skip_reason = 'budget')
+        )
+      )
+  ),
+  revived as (
+    update public.crawl_tasks as task
+    set
+      status = 'pending',
+      skip_reason = null,
+      attempts = 0,
+      crashes = 0,
+      next_run_at = now(),
+      last_error = null,
+      finished_at = null
+    from again
+    where task.job_id = v_job.id
+      and task.url_key = again.url_key
+    returning again.status
+  ),
+  counted as (
+    select
+      count(*) as total,
+      count(*) filter (where revived.status = 'done') as done,
+      count(*) filter (where revived.status = 'skipped') as skipped
+    from revived
+  )
   update public.crawl_states as state
   set
-    total_pending = state.total_pending + v_again,
+    total_pending = state.total_pending + counted.total,
     total_error = 0,
-    total_done = case p_urls when 'all' then 0 else state.total_done end,
-    total_skipped = case p_urls when 'all' then 0 else state.total_skipped end,
+    total_done = state.total_done - counted.done,
+    total_skipped = state.total_skipped - counted.skipped,
     pages_spent = case p_urls
       when 'all' then 0
       else greatest(state.pages_spent - state.total_error, 0)
     end
+  from counted
   where state.job_id = v_job.id;
 
   perform set_config('silkline.reason', 'retry', true);

@@ -355,11 +355,7 @@ begin
     end if;
 
     if v_job.user_id is not null and v_settings.max_running_jobs_per_user is not null then
-      select count(*)
-      into v_running
-      from public.crawl_jobs as running
-      where running.user_id = v_job.user_id
-        and running.status = 'processing';
+      v_running := silkline.count_leases(v_job.user_id);
 
       if v_running >= v_settings.max_running_jobs_per_user then
         v_reasons := v_reasons || jsonb_build_object(

@@ -10,8 +10,13 @@
 --
 -- The worker adds `progress` to crawl_job:<id> by itself.
 
--- Send one private broadcast. It may never fail the write that it tells of.
-create function silkline.publish(p_topic text, p_event text, p_payload jsonb)
+-- Send private broadcasts, one per row of the three arrays; topics that are null are left
+-- out. It may never fail the write that it tells of.
+--
+-- The rows are what realtime.send() would insert, at a third of its cost: 2 x 46 became 60
+-- microseconds per change, and four subtransactions one. Should Realtime change its table
+-- or its grants, send() is still the way.
+create function silkline.publish(p_topics text[], p_events text[], p_payloads jsonb[])
   returns void
   language plpgsql
   volatile
@@ -19,17 +24,33 @@ create function silkline.publish(p_topic text, p_event text, p_payload jsonb)
   set search_path = ''
 as $$
 begin
-  perform realtime.send(p_payload, p_event, p_topic, true);
+  insert into realtime.messages (topic, extension, event, private, payload)
+  select
+    message.topic,
+    'broadcast',
+    message.event,
+    true,
+    message.payload
+  from unnest(p_topics, p_events, p_payloads) as message (topic, event, payload)
+  where message.topic is not null;
 exception
   when others then
-    raise warning 'live message to % was not sent: %', p_topic, sqlerrm;
+    begin
+      perform realtime.send(message.payload, message.event, message.topic, true)
+      from unnest(p_topics, p_events, p_payloads) as message (topic, event, payload)
+      where message.topic is not null;
+    exception
+      when others then
+        raise warning 'live messages to % were not sent: %', p_topics, sqlerrm;
+    end;
 end
 $$;
 
-comment on function silkline.publish(text, text, jsonb) is
-  'Send one private Realtime broadcast; never raises.';
+comment on function silkline.publish(text[], text[], jsonb[]) is
+  'Send private Realtime broadcasts; never raises.';
 
-revoke execute on function silkline.publish(text, text, jsonb) from public, anon, authenticated;
+revoke execute on function silkline.publish(text[], text[], jsonb[])
+  from public, anon, authenticated;
 
 -- New jobs: their state, their first event, one message per owner, one wake-up.
 -- definer because history and live messages are nobody's to write
@@ -50,35 +71,31 @@ begin
     job.id,
     job.event_seq,
     job.status,
-    case when auth.uid() is null then 'operator' else 'user' end,
+    case when auth.uid() is null then 'operator' else 'user' end::public.crawl_actor,
     auth.uid(),
     'enqueue',
     0
   from new_jobs as job;
 
   perform silkline.publish(
-    'crawl_user:' || owned.user_id,
-    'enqueued',
-    jsonb_build_object('count', owned.count, 'job_ids', to_jsonb(owned.job_ids[:100]))
+    array_agg(message.topic),
+    array_agg(message.event),
+    array_agg(message.payload)
   )
   from (
     select
-      job.user_id,
-      count(*) as count,
-      array_agg(job.id) as job_ids
+      'crawl_user:' || job.user_id as topic,
+      'enqueued' as event,
+      jsonb_build_object('count', count(*), 'job_ids', (array_agg(job.id))[:100]) as payload
     from new_jobs as job
     where job.user_id is not null
     group by job.user_id
-  ) as owned;
-
-  perform silkline.publish(
-    'crawl_workers',
-    'wake',
-    jsonb_build_object('kinds', to_jsonb(array_agg(distinct job.kind)))
-  )
-  from new_jobs as job
-  where job.waits_for is null
-  having count(*) > 0;
+    union all
+    select 'crawl_workers', 'wake', jsonb_build_object('kinds', array_agg(distinct job.kind))
+    from new_jobs as job
+    where job.waits_for is null
+    having count(*) > 0
+  ) as message;
 
   return null;
 end
@@ -106,12 +123,13 @@ create function silkline.record_change()
 as $$
 declare
   v_reason constant text := coalesce(nullif(current_setting('silkline.reason', true), ''), 'sql');
-  v_actor text := case
+  v_actor constant public.crawl_actor := case
     when v_reason in ('claim', 'complete', 'fail', 'release') then 'worker'
     when v_reason = 'worker_lost' then 'system'
     when auth.uid() is not null then 'user'
     else 'operator'
   end;
+  v_to_workers text;
   v_message jsonb;
 begin
   insert into public.crawl_events (
@@ -154,25 +172,33 @@ begin
     'error_code', new.error_code,
     'error_message', left(new.error_message, 1000)
   );
-  perform silkline.publish('crawl_job:' || new.id, 'status', v_message);
-
-  if new.user_id is not null then
-    perform silkline.publish('crawl_user:' || new.user_id, 'status', v_message);
-  end if;
 
   if new.lease_check_at is not null and new.status <> 'processing' then
-    perform silkline.publish(
-      'crawl_workers',
-      'command',
-      jsonb_build_object(
-        'worker_id', new.worker_id,
-        'job_id', new.id,
-        'command', silkline.command_for(new.status)
-      )
-    );
+    v_to_workers := 'command';
   elsif new.status = 'pending' and new.waits_for is null then
-    perform silkline.publish('crawl_workers', 'wake', jsonb_build_object('kinds', array[new.kind]));
+    v_to_workers := 'wake';
   end if;
+
+  perform silkline.publish(
+    array[
+      'crawl_job:' || new.id,
+      'crawl_user:' || new.user_id,
+      case when v_to_workers is not null then 'crawl_workers' end
+    ],
+    array['status', 'status', v_to_workers],
+    array[
+      v_message,
+      v_message,
+      case v_to_workers
+        when 'wake' then jsonb_build_object('kinds', array[new.kind])
+        when 'command' then jsonb_build_object(
+          'worker_id', new.worker_id,
+          'job_id', new.id,
+          'command', silkline.command_for(new.status)
+        )
+      end
+    ]
+  );
 
   return null;
 end

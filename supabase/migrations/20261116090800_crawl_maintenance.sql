@@ -48,37 +48,35 @@ begin
       where holder.host = waiting.host
         and holder.host_slot is not null
     ) as held
-    where held.count < v_settings.max_jobs_per_host
+    where waiting.host is not null
+      and held.count < v_settings.max_jobs_per_host
     limit p_limit
   loop
+    -- Whoever decides about it now calls the next one, too; never wait while holding others.
+    continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_next.host, 0));
+
     for v_nth in 1..v_next.room loop
-      perform silkline.call_next_of_host(v_next.host);
-      v_called := v_called + 1;
+      v_called := v_called + silkline.call_next_of_host(v_next.host);
     end loop;
   end loop;
 
   for v_next in
     select
       waiting.user_id,
-      coalesce(v_settings.max_running_jobs_per_user, 100) - running.count as room
+      coalesce(v_settings.max_running_jobs_per_user, 100) - silkline.count_leases(waiting.user_id)
+        as room
     from (
       select distinct job.user_id
       from public.crawl_jobs as job
       where job.status = 'pending'
         and job.waits_for = 'owner'
+      limit p_limit
     ) as waiting
-    cross join lateral (
-      select count(*) as count
-      from public.crawl_jobs as job
-      where job.user_id = waiting.user_id
-        and job.status = 'processing'
-    ) as running
-    where running.count < coalesce(v_settings.max_running_jobs_per_user, 100)
-    limit p_limit
   loop
+    continue when not pg_try_advisory_xact_lock(hashtextextended('owner ' || v_next.user_id, 0));
+
     for v_nth in 1..v_next.room loop
-      perform silkline.call_next_of_owner(v_next.user_id);
-      v_called := v_called + 1;
+      v_called := v_called + silkline.call_next_of_owner(v_next.user_id);
     end loop;
   end loop;
 

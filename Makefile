@@ -1,0 +1,64 @@
+# Everything is installed once: each stamp stands for a lock file that has been obeyed.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install install-dev format lint typecheck check test demo bench-queue lock clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+CODE := worker local tests $(wildcard benchmarks)
+
+help: ## Show this page
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/.runtime ## Install silkline and the local stack into .venv
+	$(BIN)/pip install --quiet --no-deps --editable .
+
+install-dev: .venv/.dev .venv/.servers ## Install what the tests and checks need
+
+format: .venv/.dev ## Format the Python code
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+lint: .venv/.dev ## Lint the Python code
+	$(BIN)/ruff check $(CODE)
+
+# With ./, because `basedpyright worker` is a command of its own: it checks nothing and succeeds.
+typecheck: .venv/.dev ## Check the types of the Python code
+	$(BIN)/basedpyright $(addprefix ./,$(CODE))
+
+check: lint typecheck ## Lint, check types, check the formatting
+	$(BIN)/ruff format --check $(CODE)
+
+test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to choose)
+	$(BIN)/python -m pytest $(PYTEST)
+
+demo: .venv/.dev ## Watch the queue at work on this machine
+	$(BIN)/python -m local.demo
+
+bench-queue: .venv/.dev ## Measure the queue beside its peers
+	$(BIN)/python -m benchmarks.queue
+
+lock: ## Pin the dependencies anew (needs uv)
+	uv pip compile $(LOCK) --output-file requirements.lock
+	uv pip compile $(LOCK) --group dev --constraint requirements.lock \
+		--output-file requirements-dev.lock
+
+clean: ## Remove what make made
+	rm -rf .venv .venv-bench .pytest_cache .ruff_cache .hypothesis dist tests/tools/node_modules
+	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
+
+LOCK := pyproject.toml --extra local --universal --python-version 3.11 --upgrade --quiet \
+	--generate-hashes --no-emit-index-url --no-annotate --no-header
+
+.venv/.runtime: requirements.lock
+	scripts/install-python.sh $(PYTHON) requirements.lock
+	touch $@
+
+.venv/.dev: requirements-dev.lock
+	scripts/install-python.sh $(PYTHON) requirements-dev.lock
+	touch $@
+
+.venv/.servers: tests/tools/package-lock.json scripts/install-servers.sh | .venv/.dev
+	scripts/install-servers.sh
+	touch $@

@@ -1,0 +1,1 @@
+"""Every performance claim of the queue, as a command."""

@@ -1,0 +1,1 @@
+"""A Supabase stand-in for one machine."""

@@ -1,0 +1,726 @@
+-- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
+
+begin;
+select plan(104);
+
+select tests.make_users('ann', 'bob');
+
+create function pg_temp.keys(p_answer jsonb)
+  returns setof uuid
+  language sql
+as $$
+  select (task ->> 'url_key')::uuid
+  from jsonb_array_elements(p_answer -> 'tasks') as task;
+$$;
+
+create function pg_temp.task(p_name text, p_url text)
+  returns setof public.crawl_tasks
+  language sql
+as $$
+  select task.*
+  from public.crawl_tasks as task
+  where task.job_id = tests.job(p_name)
+    and task.url_key = tests.url_key(p_url);
+$$;
+
+-- The answer of the last checkpoint, kept for the assertions about it.
+create temporary table answers (name text primary key, answer jsonb) on commit drop;
+
+-- Discovery
+
+select tests.claimed_job('site', 'ann');
+select tests.age('site', '10 seconds');
+insert into answers
+values (
+  'discovery',
+  tests.checkpoint(
+    'site',
+    jsonb_build_object(
+      'seq', 1,
+      'current_url', 'https://site.example/now',
+      'discovered', tests.links('https://site.example/a', 'https://site.example/b', 'https://site.example/a')
+        || jsonb_build_object(
+          'url_key', tests.url_key('https://else.example/'),
+          'url', 'https://else.example/',
+          'depth', 1,
+          'found_on', tests.url_key('https://site.example/a'),
+          'skip_reason', 'out_of_scope'
+        )
+    )
+  )
+);
+select is(
+  (select answer - 'hosts' from answers where name = 'discovery'),
+  jsonb_build_object(
+    'command', 'continue',
+    'job_id', tests.job('site'),
+    'seq', 1,
+    'pending', 2,
+    'drained', false,
+    'next_in_seconds', 0,
+    'tasks', '[]'::jsonb,
+    'links', '[]'::jsonb
+  ),
+  'discovered URLs are pending, each once; nothing is handed out unasked'
+);
+select results_eq(
+  $$ select status::text, skip_reason, found_on, finished_at from pg_temp.task('site', 'https://else.example/') $$,
+  $$ values ('skipped', 'out_of_scope', tests.url_key('https://site.example/a'), now()) $$,
+  'a URL that is not wanted is kept with the reason and the page that linked to it'
+);
+select results_eq(
+  $$ select last_heartbeat from public.crawl_jobs where id = tests.job('site') $$,
+  $$ values (now()) $$,
+  'a checkpoint renews the lease'
+);
+select is(
+  (select current_url from public.crawl_states where job_id = tests.job('site')),
+  'https://site.example/now',
+  'the screen learns which URL is being fetched'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after discovery');
+
+-- Handing out
+
+insert into answers
+select
+  'first',
+  tests.as_worker(
+    'select public.checkpoint_crawl_job(tests.token(''site''), ''{"seq": 2}'', 10)'
+  );
+select set_eq(
+  $$ select pg_temp.keys(answer) from answers where name = 'first' $$,
+  $$ values (tests.url_key('https://site.example/a')), (tests.url_key('https://site.example/b')) $$,
+  'a worker with the limited key is handed the pending URLs'
+);
+select results_eq(
+  $$ select status::text, lease_token, attempts::integer from pg_temp.task('site', 'https://site.example/a') $$,
+  $$ values ('in_progress', tests.token('site'), 1) $$,
+  'a URL that was handed out is in progress under the token of its job'
+);
+select is(
+  tests.checkpoint('site', '{"seq": 2}', 10) - 'hosts',
+  (select answer - 'hosts' from answers where name = 'first'),
+  'a repeated batch is answered with the URLs that the first one handed out'
+);
+select is(
+  (select seq from public.crawl_states where job_id = tests.job('site')),
+  2,
+  'a repeated batch counts once'
+);
+select is(
+  tests.checkpoint('site', '{"seq": 3}', 10) -> 'tasks',
+  '[]'::jsonb,
+  'what is in flight is not handed out again'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after handing out');
+
+-- Finished URLs and their pages
+
+select tests.checkpoint(
+  'site',
+  jsonb_build_object(
+    'seq', 4,
+    'finished', jsonb_build_array(
+      tests.fetched(
+        'https://site.example/a',
+        'hash-1',
+        '{"title": "A", "markdown": "# A", "etag": "\"1\"", "links": ["https://site.example/b"], "metadata": {"lang": "en"}, "extractor": "default", "extractor_version": "1"}'
+      )
+    )
+  )
+);
+select results_eq(
+  $$
+    select status::text, http_status::integer, lease_token, finished_at, page_id is not null
+    from pg_temp.task('site', 'https://site.example/a')
+  $$,
+  $$ values ('done', 200, null::uuid, now(), true) $$,
+  'a finished URL is done, and knows its page'
+);
+select results_eq(
+  $$
+    select user_id, source_id, url, version, is_latest, job_id, content_hash, title, markdown, etag, links, metadata
+    from public.crawl_pages
+  $$,
+  $$
+    values (
+      tests.user_id('ann'), 'site.example', 'https://site.example/a', 1, true, tests.job('site'), 'hash-1',
+      'A', '# A', '"1"', '["https://site.example/b"]'::jsonb, '{"lang": "en"}'::jsonb
+    )
+  $$,
+  'its page is stored as version 1, for its owner'
+);
+select results_eq(
+  $$ select total_done, total_in_progress, total_bytes, pages_new, pages_spent from public.crawl_states where job_id = tests.job('site') $$,
+  $$ values (1, 1, 100::bigint, 1, 2) $$,
+  'the state counts the page, its bytes and what was spent of the budget'
+);
+select is(
+  (select progress_percentage::integer from public.crawl_jobs where id = tests.job('site')),
+  50,
+  'one of two URLs is half the way'
+);
+select tests.remember();
+select tests.checkpoint(
+  'site',
+  jsonb_build_object('seq', 4, 'finished', jsonb_build_array(tests.fetched('https://site.example/a', 'other')))
+);
+select is((select count(*) from public.crawl_pages), 1::bigint, 'a repeated batch stores no page again');
+select tests.checkpoint(
+  'site',
+  jsonb_build_object('seq', 5, 'finished', jsonb_build_array(tests.fetched('https://site.example/a', 'other')))
+);
+select results_eq(
+  $$ select version, content_hash from public.crawl_pages $$,
+  $$ values (1, 'hash-1') $$,
+  'a URL that is not in flight cannot be finished again'
+);
+select tests.checkpoint(
+  'site',
+  jsonb_build_object(
+    'seq', 6,
+    'finished', jsonb_build_array(
+      jsonb_build_object('url_key', tests.url_key('https://site.example/b'), 'status', 'error', 'error', 'http 500', 'http_status', 500)
+    )
+  )
+);
+select results_eq(
+  $$ select status::text, last_error, http_status::integer from pg_temp.task('site', 'https://site.example/b') $$,
+  $$ values ('error', 'http 500', 500) $$,
+  'a URL that failed for good keeps the reason'
+);
+select is(
+  tests.checkpoint('site', '{"seq": 7}', 10) -> 'drained',
+  'true'::jsonb,
+  'with nothing pending and nothing in flight the frontier is drained'
+);
+select is(
+  (select progress_percentage::integer from public.crawl_jobs where id = tests.job('site')),
+  99,
+  'a drained job is not yet complete'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after finishing');
+select public.complete_crawl_job(tests.token('site'));
+
+-- A recrawl: validators out, versions in
+
+select tests.claimed_job('recrawl', 'ann', '{"url": "https://site.example/"}');
+select tests.checkpoint(
+  'recrawl',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://site.example/a', 'https://site.example/b'))
+);
+select is(
+  (
+    select task ->> 'etag'
+    from jsonb_array_elements(tests.checkpoint('recrawl', '{"seq": 2}', 10) -> 'tasks') as task
+    where (task ->> 'url_key')::uuid = tests.url_key('https://site.example/a')
+  ),
+  '"1"',
+  'a URL comes with the validator of its stored page'
+);
+update public.crawl_pages set last_seen_at = now() - interval '1 day' where true;
+insert into answers
+select
+  'not-modified-' || try,
+  tests.checkpoint(
+    'recrawl',
+    jsonb_build_object(
+      'seq', 3,
+      'finished', jsonb_build_array(
+        jsonb_build_object(
+          'url_key', tests.url_key('https://site.example/a'),
+          'status', 'done',
+          'http_status', 304,
+          'not_modified', true
+        ),
+        tests.fetched('https://site.example/b', 'hash-b')
+      )
+    )
+  )
+from generate_series(1, 2) as try;
+select is(
+  (select answer -> 'links' -> 0 -> 'links' from answers where name = 'not-modified-1'),
+  '["https://site.example/b"]'::jsonb,
+  'a page that answered 304 brings the links of its stored version'
+);
+select is(
+  (select answer -> 'drained' from answers where name = 'not-modified-1'),
+  'false'::jsonb,
+  'while there are such links to look at, the frontier is not drained'
+);
+select is(
+  (select answer -> 'links' from answers where name = 'not-modified-2'),
+  (select answer -> 'links' from answers where name = 'not-modified-1'),
+  'a repeated batch answers the same links again'
+);
+select is(
+  (select answer -> 'drained' from answers where name = 'not-modified-2'),
+  'false'::jsonb,
+  'a repeated batch does not say drained where the first did not'
+);
+select results_eq(
+  $$ select version, last_seen_at from public.crawl_pages where url = 'https://site.example/a' $$,
+  $$ values (1, now()) $$,
+  'a page that answered 304 is seen again and makes no version'
+);
+select results_eq(
+  $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('recrawl') $$,
+  $$ values (1, 0, 1) $$,
+  'the state tells new pages from unchanged ones'
+);
+select public.complete_crawl_job(tests.token('recrawl'));
+
+select tests.claimed_job('changed', 'ann', '{"url": "https://site.example/"}');
+select tests.checkpoint('changed', jsonb_build_object('seq', 1, 'discovered', tests.links('https://site.example/a', 'https://site.example/b')), 10);
+select tests.checkpoint(
+  'changed',
+  jsonb_build_object(
+    'seq', 2,
+    'finished', jsonb_build_array(
+      tests.fetched('https://site.example/a', 'hash-2'),
+      tests.fetched('https://site.example/b', 'hash-b')
+    )
+  )
+);
+select results_eq(
+  $$ select version, is_latest, content_hash from public.crawl_pages where url = 'https://site.example/a' order by version $$,
+  $$ values (1, false, 'hash-1'), (2, true, 'hash-2') $$,
+  'a page that changed makes a version, and only the last is the latest'
+);
+select results_eq(
+  $$ select version from public.crawl_pages where url = 'https://site.example/b' $$,
+  $$ values (1) $$,
+  'a page with the same hash makes no version'
+);
+select results_eq(
+  $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('changed') $$,
+  $$ values (0, 1, 1) $$,
+  'the state tells changed pages'
+);
+select public.complete_crawl_job(tests.token('changed'));
+select tests.claimed_job('bobs', 'bob', '{"url": "https://site.example/"}');
+select is(
+  (
+    select task -> 'etag'
+    from jsonb_array_elements(
+      tests.checkpoint('bobs', jsonb_build_object('seq', 1, 'discovered', tests.links('https://site.example/a')), 1) -> 'tasks'
+    ) as task
+  ),
+  'null'::jsonb,
+  'the stored page of another user lends no validator'
+);
+select tests.checkpoint('bobs', jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://site.example/a', 'hash-2'))));
+select results_eq(
+  $$ select version from public.crawl_pages where user_id = tests.user_id('bob') $$,
+  $$ values (1) $$,
+  'each user has versions of his own'
+);
+select public.complete_crawl_job(tests.token('bobs'));
+
+-- Retries
+
+select tests.claimed_job('retries', 'ann');
+select tests.checkpoint('retries', jsonb_build_object('seq', 1, 'discovered', tests.links('https://r.example/')), 1);
+select is(
+  (
+    tests.checkpoint(
+      'retries',
+      jsonb_build_object(
+        'seq', 2,
+        'retried', jsonb_build_array(
+          jsonb_build_object('url_key', tests.url_key('https://r.example/'), 'after_seconds', 30, 'error', 'timeout')
+        )
+      ),
+      10
+    ) ->> 'next_in_seconds'
+  )::numeric,
+  30::numeric,
+  'a retry waits for its time, and the answer says how long'
+);
+select results_eq(
+  $$ select status::text, last_error, next_run_at from pg_temp.task('retries', 'https://r.example/') $$,
+  $$ values ('pending', 'timeout', now() + interval '30 seconds') $$,
+  'a retried URL is pending again and remembers why'
+);
+select tests.age('retries', '30 seconds');
+select is(
+  tests.checkpoint('retries', '{"seq": 3}', 10) -> 'tasks' -> 0 -> 'attempts',
+  '2'::jsonb,
+  'a retry is handed out at its time, as the second attempt'
+);
+select is(
+  (select pages_spent from public.crawl_states where job_id = tests.job('retries')),
+  1,
+  'a retry costs nothing of the budget'
+);
+update public.crawl_tasks set attempts = 10 where job_id = tests.job('retries');
+select tests.checkpoint(
+  'retries',
+  jsonb_build_object(
+    'seq', 4,
+    'retried', jsonb_build_array(
+      jsonb_build_object('url_key', tests.url_key('https://r.example/'), 'after_seconds', -5, 'error', 'timeout')
+    )
+  )
+);
+select results_eq(
+  $$ select status::text, last_error from pg_temp.task('retries', 'https://r.example/') $$,
+  $$ values ('error', 'gave up after 10 tries: timeout') $$,
+  'the tenth try is the last, so that a run always drains'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after retries');
+select public.complete_crawl_job(tests.token('retries'));
+
+-- The budget
+
+select tests.claimed_job('budget', 'ann', '{"max_pages": 2}');
+select is(
+  jsonb_array_length(
+    tests.checkpoint(
+      'budget',
+      jsonb_build_object('seq', 1, 'discovered', tests.links('https://u.example/1', 'https://u.example/2', 'https://u.example/3')),
+      10
+    ) -> 'tasks'
+  ),
+  2,
+  'no more URLs are handed out than max_pages'
+);
+select tests.checkpoint(
+  'budget',
+  jsonb_build_object(
+    'seq', 2,
+    'retried', jsonb_build_array(
+      jsonb_build_object('url_key', (select url_key from public.crawl_tasks where job_id = tests.job('budget') and status = 'in_progress' order by url_key limit 1))
+    ),
+    'discovered', tests.links('https://u.example/4')
+  )
+);
+select is(
+  (select count(*) from public.crawl_tasks where job_id = tests.job('budget') and skip_reason = 'budget'),
+  2::bigint,
+  'what the budget does not reach ends as skipped, with that reason'
+);
+select is(
+  jsonb_array_length(tests.checkpoint('budget', '{"seq": 3}', 10) -> 'tasks'),
+  1,
+  'a retry is handed out although the budget is spent'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after the budget is spent');
+select public.release_crawl_job(tests.token('budget'));
+delete from public.crawl_jobs where id = tests.job('budget');
+
+-- Suspects of a crash
+
+select tests.claimed_job('crash', 'ann');
+select tests.checkpoint(
+  'crash',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://c.example/1', 'https://c.example/2')),
+  2
+);
+select public.fail_crawl_job(tests.token('crash'), 'crashed:SIGSEGV', null, true, 0);
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('crash-2')]);
+select tests.checkpoint('crash-2', jsonb_build_object('seq', 1, 'discovered', tests.links('https://c.example/3')));
+select results_eq(
+  $$ select pg_temp.keys(tests.checkpoint('crash-2', '{"seq": 2}', 10)) $$,
+  $$ values (tests.url_key('https://c.example/3')) $$,
+  'suspects of a crash go last'
+);
+select is(
+  tests.checkpoint('crash-2', '{"seq": 3}', 10) -> 'tasks',
+  '[]'::jsonb,
+  'no suspect is handed out while another URL is in flight'
+);
+select is(
+  jsonb_array_length(
+    tests.checkpoint(
+      'crash-2',
+      jsonb_build_object('seq', 4, 'finished', jsonb_build_array(tests.fetched('https://c.example/3'))),
+      10
+    ) -> 'tasks'
+  ),
+  1,
+  'a suspect is handed out alone'
+);
+select is(
+  tests.checkpoint('crash-2', jsonb_build_object('seq', 5, 'discovered', tests.links('https://c.example/4')), 10) -> 'tasks',
+  '[]'::jsonb,
+  'nothing is handed out beside a suspect, so that a second crash has one culprit'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows with suspects');
+select public.fail_crawl_job(tests.token('crash-2'), 'crashed:SIGSEGV', null, true, 0);
+select set_eq(
+  $$ select status::text, count(*) from public.crawl_tasks where job_id = tests.job('crash') group by status $$,
+  $$ values ('pending', 2::bigint), ('done', 1::bigint), ('error', 1::bigint) $$,
+  'a suspect that takes its process down again ends as poison; the rest goes on'
+);
+delete from public.crawl_jobs where id = tests.job('crash');
+
+-- Hosts
+
+select tests.claimed_job('hosts', 'ann');
+select tests.checkpoint(
+  'hosts',
+  '{
+    "seq": 1,
+    "hosts": [
+      {"host": "H.example", "robots_txt": "User-agent: *", "robots_status": 200, "crawl_delay_seconds": 2},
+      {"host": "down.example", "backoff_seconds": 60, "error_streak": 3, "last_error": "timeout"}
+    ]
+  }'
+);
+select is(
+  tests.checkpoint('hosts', '{"seq": 2, "want_hosts": ["h.EXAMPLE", "down.example", "unknown.example"]}') -> 'hosts',
+  '[
+    {"host": "down.example", "robots_txt": null, "robots_status": null, "robots_age_seconds": null, "crawl_delay_seconds": null, "backoff_seconds": 60.000000, "error_streak": 3},
+    {"host": "h.example", "robots_txt": "User-agent: *", "robots_status": 200, "robots_age_seconds": 0.000000, "crawl_delay_seconds": 2, "backoff_seconds": 0, "error_streak": 0}
+  ]'::jsonb,
+  'what one crawl learned about a host another is told'
+);
+select tests.checkpoint('hosts', '{"seq": 3, "hosts": [{"host": "h.example", "error_streak": 1}]}');
+select results_eq(
+  $$ select robots_txt, crawl_delay_seconds, error_streak from public.crawl_hosts where host = 'h.example' $$,
+  $$ values ('User-agent: *', 2::real, 1) $$,
+  'a fact about errors does not forget the robots rules'
+);
+select lives_ok(
+  $$ select tests.checkpoint('hosts', '{"seq": 4, "hosts": [{"host": "h.example", "error_streak": 2}, {"host": "H.example", "error_streak": 5}]}') $$,
+  'two facts about one host in one batch are no mistake'
+);
+select is(
+  (select error_streak from public.crawl_hosts where host = 'h.example'),
+  5,
+  'of two facts about one host the later counts'
+);
+select public.complete_crawl_job(tests.token('hosts'));
+
+-- The user's word, and lost leases
+
+select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select tests.checkpoint(name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://w.example/1', 'https://w.example/2')), 1)
+from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
+insert into answers
+select
+  name,
+  tests.checkpoint(
+    name,
+    jsonb_build_object(
+      'seq', 2,
+      'finished', (
+        select jsonb_agg(tests.fetched(task.url))
+        from public.crawl_tasks as task
+        where task.job_id = tests.job(name)
+          and task.status = 'in_progress'
+      )
+    ),
+    10
+  )
+from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select results_eq(
+  $$
+    select answers.name, answer ->> 'command', jsonb_array_length(answer -> 'tasks'), state.total_done
+    from answers
+    join public.crawl_states as state
+      on state.job_id = tests.job(answers.name)
+    where answers.name in ('paused', 'stopped', 'cancelled')
+    order by answers.name
+  $$,
+  $$
+    values
+      ('cancelled', 'cancel', 0, 0),
+      ('paused', 'pause', 0, 1),
+      ('stopped', 'stop', 0, 1)
+  $$,
+  'the last results of a paused or stopped crawl are kept, of a cancelled one not; none gets more URLs'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after pause, stop and cancel');
+
+select tests.claimed_job('zombie', 'ann');
+select tests.checkpoint('zombie', jsonb_build_object('seq', 1, 'discovered', tests.links('https://z.example/')), 1);
+select tests.age('zombie', '3 minutes');
+select public.reap_crawl_jobs();
+select tests.remember();
+select is(
+  tests.checkpoint(
+    'zombie',
+    jsonb_build_object(
+      'seq', 2,
+      'finished', jsonb_build_array(tests.fetched('https://z.example/')),
+      'discovered', tests.links('https://z.example/2'),
+      'hosts', '[{"host": "z.example"}]'::jsonb
+    ),
+    10
+  ),
+  '{"command": "lost", "tasks": []}'::jsonb,
+  'a lease that was reaped is lost'
+);
+select is(tests.fingerprint(), tests.remembered(), 'under a reaped lease nothing is written: no task, no page, no host, no counter');
+select public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('zombie-2')]);
+select tests.checkpoint('zombie-2', '{"seq": 1}', 1);
+select tests.remember();
+select is(
+  tests.checkpoint('zombie', jsonb_build_object('seq', 3, 'finished', jsonb_build_array(tests.fetched('https://z.example/')))) ->> 'command',
+  'lost',
+  'a lease that another worker holds now is lost to the first'
+);
+select is(tests.checkpoint('never-claimed', '{"seq": 1}') ->> 'command', 'lost', 'a token that never was a lease is lost');
+select is(tests.fingerprint(), tests.remembered(), 'a zombie changes nothing that the new lease holds');
+select public.release_crawl_job(tests.token('zombie-2'));
+select is(
+  tests.checkpoint('zombie-2', '{"seq": 2}') ->> 'command',
+  'lost',
+  'after its own release a lease writes nothing more'
+);
+delete from public.crawl_jobs where id = tests.job('zombie');
+
+-- Two runs of one job number their batches anew
+
+select tests.claimed_job('numbers', 'ann');
+select tests.checkpoint('numbers', '{"seq": 5}');
+select public.release_crawl_job(tests.token('numbers'));
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('numbers-2')]);
+select is(
+  tests.checkpoint('numbers-2', jsonb_build_object('seq', 1, 'discovered', tests.links('https://n.example/'))) ->> 'pending',
+  '1',
+  'batches are numbered within a lease: the first of a new one counts'
+);
+
+-- Bad input
+
+select tests.checkpoint('numbers-2', '{"seq": 2}', 1);
+select tests.age('numbers', '10 seconds');
+select tests.remember();
+select throws_ok(
+  $$ select public.checkpoint_crawl_job(null, '{"seq": 3}') $$,
+  'PT400',
+  'p_lease_token must not be null',
+  'a checkpoint names its lease'
+);
+select throws_ok(
+  $$ select public.checkpoint_crawl_job('nonsense', '{"seq": 3}') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'a token that is no uuid is refused'
+);
+select throws_ok(
+  format('select tests.checkpoint(%L, %L, %s)', 'numbers-2', bad.batch, bad.want),
+  bad.code,
+  bad.message,
+  bad.claim
+)
+from (
+  values
+    (null, '0', 'PT400', 'p_batch must be a JSON object', 'null for the batch is refused'),
+    ('[]', '0', 'PT400', 'p_batch must be a JSON object', 'a batch that is no object is refused'),
+    ('{"seq": 3}', 'null', 'PT422', 'p_want must be from 0 to 1000, not null', 'null for p_want is refused'),
+    ('{"seq": 3}', '-1', 'PT422', 'p_want must be from 0 to 1000, not -1', 'a negative p_want is refused'),
+    ('{"seq": 3}', '1001', 'PT422', 'p_want must be from 0 to 1000, not 1001', 'a p_want of 1001 is refused'),
+    ('{}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch without a number is refused'),
+    ('{"seq": null}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch with null for its number is refused'),
+    ('{"seq": 0}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered 0 is refused'),
+    ('{"seq": -3}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch with a negative number is refused'),
+    ('{"seq": 1.5}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered 1.5 is refused'),
+    ('{"seq": "x"}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered x is refused'),
+    ('{"seq": 99999999999}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered past all bounds is refused'),
+    ('{"seq": 3, "colour": 1}', '0', 'PT422', 'unknown key colour in p_batch', 'an unknown key is refused'),
+    ('{"seq": 3, "finished": {}}', '0', 'PT422', 'finished must be a list', 'finished that is no list is refused'),
+    ('{"seq": 3, "retried": "x"}', '0', 'PT422', 'retried must be a list', 'retried that is no list is refused'),
+    ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is no list is refused'),
+    ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are no list are refused'),
+    ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a text', 'a current_url that is no text is refused'),
+    ('{"seq": 3, "finished": [{"status": "pending"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL cannot be pending'),
+    ('{"seq": 3, "finished": [{"status": "colour"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL with an unknown status is refused'),
+    ('{"seq": 3, "finished": [{}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL without a status is refused'),
+    ('{"seq": 3, "finished": [5]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL that is no object is refused'),
+    ('{"seq": 3, "finished": [{"status": "done", "url_key": "x"}]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key that is no uuid is refused'),
+    ('{"seq": 3, "discovered": [{"url_key": "x", "url": "https://x.example/", "depth": 1}]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a discovered key that is no uuid is refused')
+) as bad (batch, want, code, message, claim);
+select throws_ok(
+  format(
+    'select tests.checkpoint(%L, %L)',
+    'numbers-2',
+    jsonb_build_object('seq', 3, 'discovered', jsonb_build_array(tests.links('https://bad.example/') -> 0 || bad.change))
+  ),
+  bad.code,
+  bad.message,
+  bad.claim
+)
+from (
+  values
+    ('{"depth": -1}'::jsonb, '23514',
+      'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_depth_is_in_range"',
+      'a negative depth is refused'),
+    ('{"skip_reason": "dislike"}', '23514',
+      'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_skip_reason_is_known"',
+      'a reason that is not known is refused'),
+    ('{"url": null}', '23502',
+      'null value in column "url" of relation "crawl_tasks" violates not-null constraint',
+      'a discovered URL that is null is refused'),
+    (jsonb_build_object('url', repeat('u', 10000000)), '23514',
+      'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_url_is_short"',
+      'a URL of ten megabytes is refused')
+) as bad (change, code, message, claim);
+select throws_ok(
+  $$
+    select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'finished', jsonb_build_array(
+      jsonb_build_object('url_key', tests.url_key('https://n.example/'), 'status', 'skipped', 'skip_reason', 'dislike')
+    )))
+  $$,
+  '23514',
+  'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_skip_reason_is_known"',
+  'a URL cannot be skipped for an unknown reason'
+);
+select throws_ok(
+  $$
+    select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'finished', jsonb_build_array(
+      tests.fetched('https://n.example/', null)
+    )))
+  $$,
+  '23502',
+  'null value in column "content_hash" of relation "crawl_pages" violates not-null constraint',
+  'a page without a hash is refused'
+);
+select throws_ok(
+  $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'finished', (select jsonb_agg('{"status": "done"}'::jsonb) from generate_series(1, 5001)))) $$,
+  'PT422',
+  '5001 entries are too many in finished',
+  'more than 5000 finished URLs in one batch are refused'
+);
+select throws_ok(
+  $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'discovered', (select jsonb_agg(1) from generate_series(1, 50001)))) $$,
+  'PT422',
+  '50001 entries are too many in discovered',
+  'more than 50000 links in one batch are refused'
+);
+select throws_ok(
+  $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'discovered', tests.links('javascript:alert(1)'))) $$,
+  'PT422',
+  null,
+  'a javascript: URL is refused'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'checkpoint_crawl_job', array['uuid', 'jsonb', 'integer'], 'service_role', array['EXECUTE'], 'the service may checkpoint');
+select function_privs_are('public', 'checkpoint_crawl_job', array['uuid', 'jsonb', 'integer'], 'crawl_worker', array['EXECUTE'], 'workers may checkpoint');
+select function_privs_are('public', 'checkpoint_crawl_job', array['uuid', 'jsonb', 'integer'], 'authenticated', '{}'::text[], 'users may not checkpoint');
+select function_privs_are('public', 'checkpoint_crawl_job', array['uuid', 'jsonb', 'integer'], 'anon', '{}'::text[], 'anonymous callers may not checkpoint');
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.checkpoint_crawl_job(tests.token(''numbers-2''), ''{"seq": 3}'')') $$,
+  '42501',
+  'permission denied for function checkpoint_crawl_job',
+  'a user who tries to checkpoint is refused, even her own job with the right token'
+);
+select throws_ok(
+  $$ select tests.as_anon('select public.checkpoint_crawl_job(tests.token(''numbers-2''), ''{"seq": 3}'')') $$,
+  '42501',
+  'permission denied for function checkpoint_crawl_job',
+  'an anonymous caller who tries to checkpoint is refused'
+);
+
+select * from finish();
+rollback;

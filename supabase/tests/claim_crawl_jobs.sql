@@ -1,0 +1,320 @@
+-- claim_crawl_jobs: what a worker gets, in which order, and what stands aside meanwhile.
+
+begin;
+select plan(55);
+
+select tests.make_users('ann', 'bob');
+
+create function pg_temp.claim(variadic p_tokens text[])
+  returns setof text
+  language sql
+as $$
+  select job.idempotency_key
+  from public.claim_crawl_jobs(
+    tests.worker_id(),
+    array(select tests.token(name) from unnest(p_tokens) as name)
+  ) as job;
+$$;
+
+create function pg_temp.waits_for(p_name text)
+  returns text
+  language sql
+as $$
+  select coalesce(job.waits_for::text, 'nothing')
+  from public.crawl_jobs as job
+  where job.id = tests.job(p_name);
+$$;
+
+-- An empty queue
+
+select is_empty($$ select pg_temp.claim('none') $$, 'an empty queue answers no row');
+
+-- What a claim does to a job
+
+select tests.enqueue('first', 'ann');
+select tests.age('first', '1 hour');
+select results_eq(
+  $$ select tests.as_worker('select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token(''first'')])') $$,
+  $$ select to_jsonb(tests.job('first')) $$,
+  'a worker with the limited key gets the first job in the line'
+);
+select results_eq(
+  $$
+    select status::text, worker_id, lease_token, attempt, started_at, last_heartbeat, host_slot::integer
+    from public.crawl_jobs
+    where id = tests.job('first')
+  $$,
+  $$ select 'processing', tests.worker_id(), tests.token('first'), 1, now(), now(), 1 $$,
+  'a claimed job is processing, under the lease of its worker, from now on'
+);
+select is(
+  (select lease_check_at from public.crawl_jobs where id = tests.job('first')),
+  now() + interval '120 seconds',
+  'the reaper looks at the lease after stale_after'
+);
+
+-- The token is the idempotency key
+
+select tests.enqueue('second', 'ann');
+select results_eq(
+  $$ select pg_temp.claim('first') $$,
+  $$ values ('first') $$,
+  'the same token again returns the same job'
+);
+select is(
+  (select attempt from public.crawl_jobs where id = tests.job('first')),
+  1,
+  'a repeated claim is no new attempt'
+);
+select is(tests.status('second'), 'pending', 'a repeated claim takes no second job');
+select set_eq(
+  $$ select pg_temp.claim('first', 'second') $$,
+  array['first', 'second'],
+  'known tokens return their jobs, new ones take more, in one call'
+);
+select is_empty(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('first')]) $$,
+  'the token of another worker returns nothing'
+);
+select tests.enqueue('third', 'ann');
+select public.release_crawl_job(tests.token('second'));
+select is_empty($$ select pg_temp.claim('second') $$, 'a token whose lease has ended takes nothing again');
+select is(
+  (select lease_token from public.crawl_jobs where id = tests.job('third')),
+  null,
+  'a token whose lease has ended was not used for another job'
+);
+select set_eq(
+  $$ select pg_temp.claim('again', 'third') $$,
+  array['second', 'third'],
+  'a released job is claimed again under a new token'
+);
+select is(
+  (select attempt from public.crawl_jobs where id = tests.job('second')),
+  2,
+  'claimed again means one more attempt'
+);
+select is_empty($$ select pg_temp.claim('more') $$, 'what is claimed is not claimed again');
+delete from public.crawl_jobs where true;
+
+-- Order: priority, then turns between users
+
+select tests.enqueue('low', 'ann', '{}', 'crawl', -5);
+select tests.enqueue('normal', 'ann');
+select tests.enqueue('high', 'bob', '{}', 'crawl', 5);
+select results_eq($$ select pg_temp.claim('1') $$, $$ values ('high') $$, 'the highest priority goes first');
+select results_eq($$ select pg_temp.claim('2') $$, $$ values ('normal') $$, 'then the next priority');
+select results_eq($$ select pg_temp.claim('3') $$, $$ values ('low') $$, 'the lowest priority goes last');
+delete from public.crawl_jobs where true;
+
+select tests.enqueue('ann-' || nth, 'ann') from generate_series(1, 20) as nth;
+select tests.enqueue('bob-1', 'bob');
+select tests.enqueue('bob-2', 'bob');
+select set_eq(
+  $$ select pg_temp.claim('1', '2', '3', '4') $$,
+  array['ann-1', 'ann-2', 'bob-1', 'bob-2'],
+  'users take turns: twenty jobs of one do not delay two of another'
+);
+delete from public.crawl_jobs where true;
+
+-- Kinds
+
+select tests.enqueue('site', 'ann');
+select tests.enqueue('check', 'ann', '{}', 'audit');
+select is_empty(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k')], '{}') $$,
+  'a worker that runs no kinds gets nothing'
+);
+select is_empty(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k')], '{nonsense}') $$,
+  'a worker that runs only unknown kinds gets nothing'
+);
+select results_eq(
+  $$
+    select idempotency_key
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k'), tests.token('l')], '{audit}')
+  $$,
+  $$ values ('check') $$,
+  'a worker gets only jobs of the kinds it runs'
+);
+select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds any known kind goes');
+delete from public.crawl_jobs where true;
+
+-- Time
+
+select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
+select is_empty($$ select pg_temp.claim('t') $$, 'a job is not claimed before its time');
+select tests.age('later', '1 hour');
+select results_eq($$ select pg_temp.claim('t') $$, $$ values ('later') $$, 'a job is claimed once its time has come');
+delete from public.crawl_jobs where true;
+
+-- One job per host
+
+select tests.enqueue('host-1', 'ann', '{"url": "https://one.example/a"}');
+select tests.enqueue('host-2', 'bob', '{"url": "https://ONE.example:443/b"}');
+select tests.enqueue('elsewhere', 'bob');
+select set_eq(
+  $$ select pg_temp.claim('1', '2', '3') $$,
+  array['host-1', 'elsewhere'],
+  'one job per host at a time, across users, however the host is spelled'
+);
+select is(pg_temp.waits_for('host-2'), 'host', 'the second job of a host stands aside');
+select is_empty($$ select pg_temp.claim('4') $$, 'a job that stands aside is not claimed');
+select public.complete_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('host-1')));
+select is(pg_temp.waits_for('host-2'), 'nothing', 'the end of a job calls the next one of its host');
+select results_eq($$ select pg_temp.claim('5') $$, $$ values ('host-2') $$, 'the job that was called back is claimed');
+select public.release_crawl_job(tests.token('5'));
+delete from public.crawl_jobs where true;
+
+update public.crawl_settings set max_jobs_per_host = 2 where id;
+select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 3) as nth;
+select is(
+  (select count(*) from pg_temp.claim('1', '2', '3')),
+  2::bigint,
+  'max_jobs_per_host lets as many run'
+);
+select set_eq(
+  $$ select host_slot::integer from public.crawl_jobs where status = 'processing' $$,
+  array[1, 2],
+  'each of them holds a place of its own'
+);
+update public.crawl_settings set max_jobs_per_host = 1 where id;
+delete from public.crawl_jobs where true;
+
+-- Running jobs per owner
+
+update public.crawl_settings set max_running_jobs_per_user = 1 where id;
+select tests.enqueue('mine-1', 'ann');
+select tests.enqueue('mine-2', 'ann');
+select tests.enqueue('yours', 'bob');
+select tests.enqueue('nobodys-1');
+select tests.enqueue('nobodys-2');
+select set_eq(
+  $$ select pg_temp.claim('1', '2', '3', '4', '5') $$,
+  array['mine-1', 'yours', 'nobodys-1', 'nobodys-2'],
+  'an owner runs as many jobs as allowed; jobs of the service have no such limit'
+);
+select is(pg_temp.waits_for('mine-2'), 'owner', 'what is over the owner''s limit stands aside');
+select public.complete_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('mine-1')));
+select results_eq($$ select pg_temp.claim('6') $$, $$ values ('mine-2') $$, 'the owner''s next job follows when one ends');
+update public.crawl_settings set max_running_jobs_per_user = null where id;
+delete from public.crawl_jobs where true;
+
+-- A user's word
+
+select tests.enqueue('paused', 'ann');
+select tests.enqueue('stopped', 'ann');
+select tests.enqueue('cancelled', 'ann');
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
+select is_empty($$ select pg_temp.claim('1', '2', '3') $$, 'what a user paused, stopped or cancelled is not claimed');
+delete from public.crawl_jobs where true;
+
+-- Silent workers, in passing
+
+select tests.claimed_job('silent', 'ann', '{}', 'dead');
+select tests.age('silent', '3 minutes');
+select results_eq($$ select pg_temp.claim('new') $$, $$ values ('silent') $$, 'a claim reaps a silent worker and takes its job');
+select results_eq(
+  $$ select worker_id, lease_token, attempt, retry_count from public.crawl_jobs where id = tests.job('silent') $$,
+  $$ select tests.worker_id(), tests.token('new'), 2, 1 $$,
+  'the reaped job runs under the new lease, one retry spent'
+);
+select results_eq(
+  $$ select error_code, error_message from public.crawl_jobs where id = tests.job('silent') $$,
+  $$ values (null::text, null::text) $$,
+  'a claim clears the error of the attempt before'
+);
+delete from public.crawl_jobs where true;
+
+-- Bad input
+
+select tests.enqueue('kept', 'ann');
+select tests.enqueue('kept-2', 'ann');
+select tests.remember();
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs(null, array[tests.token('x')]) $$,
+  'PT400',
+  'p_worker_id must not be null',
+  'a claim names its worker'
+);
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), null) $$,
+  'PT400',
+  'p_lease_tokens must be a list of uuids without nulls',
+  'null for the tokens is refused'
+);
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('x'), null]) $$,
+  'PT400',
+  'p_lease_tokens must be a list of uuids without nulls',
+  'null among the tokens is refused'
+);
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('x'), tests.token('x')]) $$,
+  'PT422',
+  'p_lease_tokens holds a token twice',
+  'one token cannot fence two jobs'
+);
+select throws_ok(
+  $$
+    select *
+    from public.claim_crawl_jobs(
+      tests.worker_id(),
+      array(select md5(nth::text)::uuid from generate_series(1, 1001) as nth)
+    )
+  $$,
+  'PT422',
+  '1001 lease tokens are more than 1000 in one call',
+  'more than 1000 tokens are refused'
+);
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs('nonsense', array[tests.token('x')]) $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'a worker id that is no uuid is refused'
+);
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), '{nonsense}') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'a token that is no uuid is refused'
+);
+select throws_ok(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[array[tests.token('x')], array[tests.token('y')]]) $$,
+  'PT400',
+  'p_lease_tokens must be a list of uuids without nulls',
+  'a list of lists of tokens is refused'
+);
+select is_empty(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), '{}') $$,
+  'no tokens take no jobs'
+);
+select is_empty(
+  $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('x')], '{null}') $$,
+  'a null kind is no kind'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'service_role', array['EXECUTE'], 'the service may claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'crawl_worker', array['EXECUTE'], 'workers may claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'authenticated', '{}'::text[], 'users may not claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'anon', '{}'::text[], 'anonymous callers may not claim');
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token(''x'')])') $$,
+  '42501',
+  'permission denied for function claim_crawl_jobs',
+  'a user who tries to claim is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token(''x'')])') $$,
+  '42501',
+  'permission denied for function claim_crawl_jobs',
+  'an anonymous caller who tries to claim is refused'
+);
+
+select * from finish();
+rollback;

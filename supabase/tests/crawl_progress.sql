@@ -1,0 +1,182 @@
+-- crawl_progress: one job for the screen, and only for those who may see it.
+
+begin;
+select plan(23);
+
+select tests.make_users('ann', 'bob');
+
+create function pg_temp.progress(p_name text)
+  returns jsonb
+  language sql
+as $$
+  select tests.as_user('ann', format('select public.crawl_progress(tests.job(%L))', p_name));
+$$;
+
+-- Every key, before and while it runs
+
+select tests.claimed_job('job', 'ann');
+select is(
+  array(select key from jsonb_object_keys(pg_temp.progress('job')) as key order by key collate "C"),
+  array[
+    'attempt', 'bytes', 'checkpoint_at', 'completed_at', 'created_at', 'current_url', 'error_code', 'error_message',
+    'eta_seconds', 'event_seq', 'host', 'is_saving', 'job_id', 'kind', 'last_heartbeat', 'max_retries', 'now',
+    'pages_changed', 'pages_done', 'pages_failed', 'pages_in_progress', 'pages_new', 'pages_pending', 'pages_per_second',
+    'pages_skipped', 'pages_unchanged', 'priority', 'progress_percentage', 'result', 'retry_count', 'run_after', 'seq',
+    'source_id', 'started_at', 'status'
+  ],
+  'the snapshot has these keys: a screen may rely on them'
+);
+select tests.checkpoint(
+  'job',
+  jsonb_build_object(
+    'seq', 1,
+    'current_url', 'https://p.example/1',
+    'discovered', tests.links('https://p.example/1', 'https://p.example/2', 'https://p.example/3', 'https://p.example/4')
+  ),
+  3
+);
+select tests.age('job', '10 seconds');
+select tests.checkpoint(
+  'job',
+  jsonb_build_object(
+    'seq', 2,
+    'finished', (
+      select jsonb_agg(
+        case row_number
+          when 1 then tests.fetched(url)
+          when 2 then jsonb_build_object('url_key', url_key, 'status', 'error', 'error', 'http 500')
+        end
+      )
+      from (
+        select url, url_key, row_number() over (order by url)
+        from public.crawl_tasks
+        where job_id = tests.job('job')
+          and status = 'in_progress'
+      ) as held
+      where row_number <= 2
+    )
+  )
+);
+select is(
+  pg_temp.progress('job') @> jsonb_build_object(
+    'job_id', tests.job('job'),
+    'status', 'processing',
+    'is_saving', false,
+    'pages_done', 1,
+    'pages_failed', 1,
+    'pages_skipped', 0,
+    'pages_pending', 1,
+    'pages_in_progress', 1,
+    'pages_new', 1,
+    'bytes', 100,
+    'progress_percentage', 50,
+    'current_url', 'https://p.example/1',
+    'attempt', 1,
+    'seq', 2,
+    'event_seq', 2
+  ),
+  true,
+  'the snapshot counts what the checkpoints brought, and carries both numbers'
+);
+select ok(
+  (pg_temp.progress('job') ->> 'pages_per_second')::numeric > 0,
+  'the snapshot tells the rate'
+);
+select is(
+  (pg_temp.progress('job') ->> 'eta_seconds')::numeric,
+  (
+    select ceil((total_pending + total_in_progress) / pages_per_second)::numeric
+    from public.crawl_states
+    where job_id = tests.job('job')
+  ),
+  'the time left is what is left by the rate'
+);
+select is((pg_temp.progress('job') ->> 'now')::timestamptz, now(), 'the snapshot tells the time of the database');
+
+-- Saving, ended
+
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''job''))');
+select is(
+  pg_temp.progress('job') @> '{"status": "stopped", "is_saving": true, "current_url": null, "eta_seconds": null, "event_seq": 3}',
+  true,
+  'a stopped job whose worker is still saving says so, and counts one more event'
+);
+select public.release_crawl_job(tests.token('job'));
+select is(pg_temp.progress('job') -> 'is_saving', 'false'::jsonb, 'once handed in nothing is being saved');
+select is((pg_temp.progress('job') ->> 'completed_at')::timestamptz, now(), 'an ended job tells when');
+select tests.claimed_job('broken', 'ann');
+select public.fail_crawl_job(tests.token('broken'), 'oom', 'out of memory', false);
+select is(
+  pg_temp.progress('broken') @> '{"status": "failed", "error_code": "oom", "error_message": "out of memory"}',
+  true,
+  'a failed job tells why'
+);
+select tests.enqueue('nobodys');
+select is(
+  (select tests.as_service('select public.crawl_progress(tests.job(''nobodys''))')) ->> 'status',
+  'pending',
+  'the service sees the progress of any job'
+);
+
+-- Bad input
+
+select tests.remember();
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.crawl_progress(null)') $$,
+  'PT404',
+  'there is no job null',
+  'null is no job'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.crawl_progress(''nonsense'')') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'an id that is no uuid is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.crawl_progress(tests.token(''nowhere''))') $$,
+  'PT404',
+  format('there is no job %s', tests.token('nowhere')),
+  'a job that does not exist is not found'
+);
+select throws_ok(
+  $$ select tests.as_user('bob', 'select public.crawl_progress(tests.job(''job''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('job')),
+  'another user''s job is told like one that does not exist'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.crawl_progress(tests.job(''nobodys''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('nobodys')),
+  'a job of the service is not the users'' to see'
+);
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select public.crawl_progress(tests.job(''job''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('job')),
+  'a token without a user sees no job'
+);
+select is(tests.fingerprint(), tests.remembered(), 'looking changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'authenticated', array['EXECUTE'], 'users may look');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'service_role', array['EXECUTE'], 'the service may look');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not look');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'anon', '{}'::text[], 'anonymous callers may not look');
+select throws_ok(
+  $$ select tests.as_worker('select public.crawl_progress(tests.job(''job''))') $$,
+  '42501',
+  'permission denied for function crawl_progress',
+  'a worker with the limited key that tries to look is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select public.crawl_progress(tests.job(''job''))') $$,
+  '42501',
+  'permission denied for function crawl_progress',
+  'an anonymous caller who tries to look is refused'
+);
+
+select * from finish();
+rollback;

@@ -1,0 +1,343 @@
+-- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
+
+begin;
+select plan(99);
+
+select tests.make_users('ann', 'bob');
+
+-- Enqueue as ann, and return the row.
+create function pg_temp.enqueue(p_arguments text)
+  returns jsonb
+  language sql
+as $$
+  select tests.as_user('ann', format('select * from public.enqueue_crawl_job(%s)', p_arguments));
+$$;
+
+-- A job with every default
+
+create temporary table answers (name text primary key, answer jsonb) on commit drop;
+insert into answers values ('plain', pg_temp.enqueue($$'{"url": "https://Example.com:443/start"}'$$));
+
+select is(
+  (
+    select jsonb_build_object(
+      'user_id', answer -> 'user_id',
+      'kind', answer -> 'kind',
+      'priority', answer -> 'priority',
+      'status', answer -> 'status',
+      'waits_for', answer -> 'waits_for',
+      'host', answer -> 'host',
+      'source_id', answer -> 'source_id',
+      'max_retries', answer -> 'max_retries',
+      'attempt', answer -> 'attempt',
+      'progress_percentage', answer -> 'progress_percentage'
+    )
+    from answers
+    where name = 'plain'
+  ),
+  jsonb_build_object(
+    'user_id', tests.user_id('ann'),
+    'kind', 'crawl',
+    'priority', 0,
+    'status', 'pending',
+    'waits_for', null,
+    'host', 'example.com',
+    'source_id', 'example.com',
+    'max_retries', 3,
+    'attempt', 0,
+    'progress_percentage', 0
+  ),
+  'a job is its caller''s, pending, with the defaults of the queue and the host of its URL'
+);
+select is(
+  (select answer -> 'payload' from answers where name = 'plain'),
+  (
+    select jsonb_object_agg(name, default_value) || '{"url": "https://Example.com:443/start"}'
+    from silkline.payload_options
+    where kind = 'crawl'
+      and default_value is not null
+  ),
+  'the payload is a full snapshot: what was asked, and the defaults of the day'
+);
+select results_eq(
+  $$ select total_pending, seq from public.crawl_states where job_id = (select (answer ->> 'id')::uuid from answers where name = 'plain') $$,
+  $$ values (0, 0) $$,
+  'a job has its state from the start'
+);
+select is(
+  (pg_temp.enqueue($$'{"url": "https://example.com/", "max_retries": 7}'$$) ->> 'max_retries')::integer,
+  7,
+  'max_retries of the payload counts for the job'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "http://example.com:8080/"}', p_source_id => 'docs'$$) - '{id,payload,place}'::text[] @> '{"host": "example.com:8080", "source_id": "docs"}',
+  true,
+  'a port belongs to the host, and a source may be named'
+);
+select is(
+  pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://other.example/b"]}'$$) ->> 'host',
+  'list.example',
+  'a list of URLs goes by the host of its first'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_kind => 'audit'$$) -> 'payload' ->> 'max_pages',
+  '50',
+  'an audit has the defaults of an audit'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_run_after => now() + interval '1 hour'$$) ->> 'waits_for',
+  'time',
+  'a job for later waits for its time'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_kind => null, p_priority => null, p_source_id => null$$) ->> 'kind',
+  'crawl',
+  'null for an option means its default'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/", "max_pages": 1e3}'$$) -> 'payload' ->> 'max_pages',
+  '1000',
+  'a whole number may be written with an exponent'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_priority => 10$$) ->> 'priority',
+  '10',
+  'a user may go up to max_user_priority'
+);
+
+-- Idempotency
+
+insert into answers values ('once', pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'k'$$));
+select tests.remember();
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'k'$$),
+  (select answer from answers where name = 'once'),
+  'the same idempotency key returns the same job'
+);
+select is(tests.fingerprint(), tests.remembered(), 'a repeated call makes no second job');
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/other"}', p_idempotency_key => 'k'$$) $sql$,
+  'PT409',
+  'idempotency key "k" was used for another job',
+  'an idempotency key is not used for two different jobs'
+);
+select isnt(
+  (select tests.as_user('bob', $$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_idempotency_key => 'k')$$)),
+  (select answer -> 'id' from answers where name = 'once'),
+  'the idempotency key of one user means nothing to another'
+);
+
+-- The service
+
+select is(
+  (select tests.as_service($$select user_id from public.enqueue_crawl_job('{"url": "https://example.com/"}')$$)),
+  'null'::jsonb,
+  'a job of the service has no owner'
+);
+select is(
+  (select tests.as_service($$select user_id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_user_id => tests.user_id('bob'))$$)),
+  to_jsonb(tests.user_id('bob')),
+  'the service may enqueue for a user'
+);
+select is(
+  (select tests.as_service($$select priority from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_priority => 100)$$)),
+  '100'::jsonb,
+  'the service may use every priority'
+);
+select throws_ok(
+  $sql$ select tests.as_service($$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_user_id => tests.user_id('nobody'))$$) $sql$,
+  'PT422',
+  format('there is no user %s', tests.user_id('nobody')),
+  'the service cannot enqueue for a user who is not there'
+);
+
+-- Plugins
+
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'unknown kind "screenshot"',
+  'a kind that no operator has added is refused'
+);
+update public.crawl_settings set plugin_kinds = '{screenshot}' where id;
+select is(
+  pg_temp.enqueue($$'{"width": 800}', p_kind => 'screenshot'$$) - '{id,place}'::text[] @> '{"host": "screenshot", "kind": "screenshot", "payload": {"width": 800}}',
+  true,
+  'a plugin checks its own keys, and needs no URL'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"url": "javascript:alert(1)"}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'url must begin with http:// or https://, not "javascript:alert(1)"',
+  'the URL of a plugin''s job is checked all the same'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"max_retries": "many"}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  null,
+  'max_retries of a plugin''s job is a number'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"max_retries": 1000}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  null,
+  'max_retries of a plugin''s job is bounded'
+);
+
+-- Quotas
+
+update public.crawl_settings
+set max_open_jobs_per_user = (select count(*) from public.crawl_jobs where user_id = tests.user_id('ann')) + 1
+where id;
+select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'last'$$) $sql$, 'a user may fill the quota');
+select tests.remember();
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,
+  'PT429',
+  (select format('a user may have %s open jobs, and this would be more', max_open_jobs_per_user) from public.crawl_settings),
+  'one open job more than allowed is refused'
+);
+select is(tests.fingerprint(), tests.remembered(), 'over the quota no row is left behind');
+select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'last'$$) $sql$, 'a repeated call is answered although the quota is full');
+select lives_ok(
+  $sql$ select tests.as_user('bob', $$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}')$$) $sql$,
+  'the quota of one user does not bind another'
+);
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''last''))');
+select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$, 'a job that has ended makes room');
+update public.crawl_settings
+set
+  max_open_jobs_per_user = null,
+  max_jobs_per_user_per_day = (select count(*) from public.crawl_jobs where user_id = tests.user_id('ann'))
+where id;
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,
+  'PT429',
+  (select format('a user may enqueue %s jobs in 24 hours, and this would be more', max_jobs_per_user_per_day) from public.crawl_settings),
+  'more jobs in a day than allowed are refused, also after others ended'
+);
+select tests.age('last', '25 hours');
+select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$, 'a day later there is room again');
+update public.crawl_settings set max_jobs_per_user_per_day = null where id;
+
+-- Bad input: the payload
+
+select tests.remember();
+select throws_ok(
+  format('select pg_temp.enqueue(%L)', format('%L::jsonb', bad.payload)),
+  'PT422',
+  bad.message,
+  bad.claim
+)
+from (
+  values
+    (null, 'the payload must be a JSON object', 'null for the payload is refused'),
+    ('null', 'the payload must be a JSON object', 'JSON null for the payload is refused'),
+    ('[]', 'the payload must be a JSON object', 'a list for the payload is refused'),
+    ('"https://example.com/"', 'the payload must be a JSON object', 'a text for the payload is refused'),
+    ('{}', 'the payload needs a url', 'a payload without a URL is refused'),
+    ('{"url": "https://example.com/", "colour": 1}', 'unknown key "colour" in the payload', 'an unknown key is refused'),
+    ('{"url": null}', 'url must be a URL, not null', 'null for the URL is refused'),
+    ('{"url": 5}', 'url must be a URL, not 5', 'a number for the URL is refused'),
+    ('{"url": ["https://example.com/"]}', 'url must be a URL, not ["https://example.com/"]', 'a list for the URL is refused'),
+    ('{"url": ""}', 'url must begin with http:// or https://, not ""', 'an empty URL is refused'),
+    ('{"url": "javascript:alert(1)"}', 'url must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL is refused'),
+    ('{"url": "file:///etc/passwd"}', 'url must begin with http:// or https://, not "file:///etc/passwd"', 'a file: URL is refused'),
+    ('{"url": "data:text/html,x"}', 'url must begin with http:// or https://, not "data:text/html,x"', 'a data: URL is refused'),
+    ('{"url": "ftp://example.com/"}', 'url must begin with http:// or https://, not "ftp://example.com/"', 'an ftp: URL is refused'),
+    ('{"url": "//example.com/"}', 'url must begin with http:// or https://, not "//example.com/"', 'a URL without a scheme is refused'),
+    ('{"url": "https://"}', 'url has no valid host', 'a URL without a host is refused'),
+    ('{"url": "https:///path"}', 'url has no valid host', 'a URL with an empty host is refused'),
+    ('{"url": "https://example.com:port/"}', 'url has no valid host', 'a URL with a port that is no number is refused'),
+    ('{"url": "https://ann:secret@example.com/"}', 'url must not hold a user name or password', 'a URL with a password is refused'),
+    ('{"url": "https://exam ple.com/"}', 'url must not hold spaces, control characters or backslashes', 'a URL with a space is refused'),
+    ('{"url": "https://example.com/\n"}', 'url must not hold spaces, control characters or backslashes', 'a URL with a line break is refused'),
+    ('{"url": "https://example.com\\@evil.example/"}', 'url must not hold spaces, control characters or backslashes', 'a URL with a backslash is refused'),
+    (format('{"url": "https://%s.example/"}', repeat('h', 400)), 'the host of url is longer than 300 characters', 'a host of 400 characters is refused'),
+    (format('{"url": "https://example.com/%s"}', repeat('u', 3000)), 'url is 3020 characters long, more than 2048', 'a URL of 3000 characters is refused'),
+    ('{"url": "https://example.com/", "max_pages": -1}', 'max_pages must be a whole number from 1 to 1000000, not -1', 'a negative number is refused'),
+    ('{"url": "https://example.com/", "max_pages": 0}', 'max_pages must be a whole number from 1 to 1000000, not 0', 'a crawl of no pages is refused'),
+    ('{"url": "https://example.com/", "max_pages": 1000001}', 'max_pages must be a whole number from 1 to 1000000, not 1000001', 'a number past its bound is refused'),
+    ('{"url": "https://example.com/", "max_pages": 1.5}', 'max_pages must be a whole number from 1 to 1000000, not 1.5', 'half a page is refused'),
+    ('{"url": "https://example.com/", "max_pages": 10.0}', 'max_pages must be a whole number from 1 to 1000000, not 10.0', 'a whole number with a decimal point is refused here, not at each checkpoint'),
+    ('{"url": "https://example.com/", "max_pages": "10"}', 'max_pages must be a whole number from 1 to 1000000, not "10"', 'a text for a number is refused'),
+    ('{"url": "https://example.com/", "max_pages": null}', 'max_pages must be a whole number from 1 to 1000000, not null', 'null for a number is refused'),
+    ('{"url": "https://example.com/", "delay_seconds": -0.1}', 'delay_seconds must be a number from 0 to 60, not -0.1', 'a negative delay is refused'),
+    ('{"url": "https://example.com/", "obey_robots": "yes"}', 'obey_robots must be true or false, not "yes"', 'a text for a boolean is refused'),
+    ('{"url": "https://example.com/", "strategy": "guess"}', 'strategy must be one of page, site, sitemap, list, llms_txt, not "guess"', 'an unknown strategy is refused'),
+    ('{"url": "https://example.com/", "strategy": 5}', 'strategy must be a text, not 5', 'a number for a text is refused'),
+    ('{"url": "https://example.com/", "include": "x"}', 'include must be a list of texts, not "x"', 'a text for a list is refused'),
+    ('{"url": "https://example.com/", "include": [5]}', 'include must hold texts only, not 5', 'a number in a list of texts is refused'),
+    ('{"url": "https://example.com/", "include": [null]}', 'include must hold texts only, not null', 'null in a list of texts is refused'),
+    ('{"url": "https://example.com/", "include": [""]}', 'include must hold texts of 1 to 500 characters', 'an empty text in a list is refused'),
+    ('{"url": "https://example.com/", "user_agent": ""}', 'user_agent must have from 1 to 300 characters, not 0', 'an empty text is refused'),
+    ('{"url": "https://example.com/", "strategy": "list"}', 'strategy list takes urls, not url', 'a list of URLs is not one URL'),
+    ('{"strategy": "list"}', 'strategy list needs urls', 'strategy list without URLs is refused'),
+    ('{"strategy": "list", "urls": []}', 'urls must have from 1 to 1000 entries, not 0', 'an empty list of URLs is refused'),
+    ('{"strategy": "list", "urls": ["https://example.com/", "javascript:alert(1)"]}', 'urls must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL in a list is refused'),
+    ('{"url": "https://example.com/", "urls": ["https://example.com/"]}', 'urls goes with strategy list only', 'urls without strategy list is refused')
+) as bad (payload, message, claim);
+select throws_like(
+  $sql$ select pg_temp.enqueue($$jsonb_build_object('url', 'https://example.com/', 'user_agent', repeat('x', 10000000))$$) $sql$,
+  'the payload has % bytes, more than 65536',
+  'a payload of ten megabytes is refused'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$jsonb_build_object('url', 'https://example.com/', 'user_agent', repeat('x', 10000000))$$) $sql$,
+  'PT413',
+  null,
+  'a payload of ten megabytes is refused as too large'
+);
+
+-- Bad input: the other parameters
+
+select throws_ok(
+  format('select pg_temp.enqueue(%L)', $$'{"url": "https://example.com/"}', $$ || bad.argument),
+  bad.code,
+  bad.message,
+  bad.claim
+)
+from (
+  values
+    ($$p_kind => ''$$, 'PT422', 'unknown kind ""', 'an empty kind is refused'),
+    ($$p_kind => repeat('k', 10000000)$$, 'PT422', format('unknown kind "%s"', repeat('k', 60)), 'a kind of ten megabytes is refused, and told in short'),
+    ($$p_priority => 11$$, 'PT422', 'priority must be from -100 to 10, not 11', 'a user does not go over max_user_priority'),
+    ($$p_priority => -101$$, 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
+    ($$p_priority => 1000000$$, 'PT422', 'priority must be from -100 to 10, not 1000000', 'a priority past all bounds is refused'),
+    ($$p_source_id => ''$$, 'PT422', 'source_id must be a text of 1 to 500 characters', 'an empty source is refused'),
+    ($$p_source_id => repeat('s', 10000000)$$, 'PT422', 'source_id must be a text of 1 to 500 characters', 'a source of ten megabytes is refused'),
+    ($$p_idempotency_key => ''$$, 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an empty idempotency key is refused'),
+    ($$p_idempotency_key => repeat('k', 10000000)$$, 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an idempotency key of ten megabytes is refused'),
+    ($$p_run_after => now() + interval '2 years'$$, 'PT422', 'run_after must be within a year', 'a job for in two years is refused'),
+    ($$p_run_after => 'infinity'$$, 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "infinity"', 'a job for never is refused'),
+    ($$p_user_id => tests.user_id('bob')$$, 'PT403', 'only the service may enqueue for another user', 'a user does not enqueue for another')
+) as bad (argument, code, message, claim);
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select * from public.enqueue_crawl_job(''{"url": "https://example.com/"}'')') $$,
+  'PT401',
+  'the caller is not signed in',
+  'a token without a user enqueues nothing'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'enqueue_crawl_job', array['jsonb', 'text', 'integer', 'text', 'text', 'timestamptz', 'uuid'], 'authenticated', array['EXECUTE'], 'users may enqueue');
+select function_privs_are('public', 'enqueue_crawl_job', array['jsonb', 'text', 'integer', 'text', 'text', 'timestamptz', 'uuid'], 'service_role', array['EXECUTE'], 'the service may enqueue');
+select function_privs_are('public', 'enqueue_crawl_job', array['jsonb', 'text', 'integer', 'text', 'text', 'timestamptz', 'uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not enqueue');
+select function_privs_are('public', 'enqueue_crawl_job', array['jsonb', 'text', 'integer', 'text', 'text', 'timestamptz', 'uuid'], 'anon', '{}'::text[], 'anonymous callers may not enqueue');
+select throws_ok(
+  $$ select tests.as_worker('select * from public.enqueue_crawl_job(''{"url": "https://example.com/"}'')') $$,
+  '42501',
+  'permission denied for function enqueue_crawl_job',
+  'a worker with the limited key that tries to enqueue is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.enqueue_crawl_job(''{"url": "https://example.com/"}'')') $$,
+  '42501',
+  'permission denied for function enqueue_crawl_job',
+  'an anonymous caller who tries to enqueue is refused'
+);
+
+select * from finish();
+rollback;

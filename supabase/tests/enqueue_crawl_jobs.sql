@@ -1,0 +1,239 @@
+-- enqueue_crawl_jobs: thousands of jobs in one call, all or none.
+
+begin;
+select plan(44);
+
+select tests.make_users('ann', 'bob');
+
+create function pg_temp.enqueue(p_jobs jsonb)
+  returns jsonb
+  language sql
+as $$
+  select tests.as_user('ann', format('select public.enqueue_crawl_jobs(%L)', p_jobs));
+$$;
+
+create function pg_temp.job(p_id jsonb)
+  returns setof public.crawl_jobs
+  language sql
+as $$
+  select * from public.crawl_jobs where id = (p_id #>> '{}')::uuid;
+$$;
+
+create temporary table answers (name text primary key, answer jsonb) on commit drop;
+
+-- Many jobs, each with its own options
+
+insert into answers
+values (
+  'three',
+  pg_temp.enqueue('[
+    {"payload": {"url": "https://a.example/"}},
+    {"payload": {"url": "https://b.example/"}, "kind": "audit", "priority": 5, "source_id": "b", "idempotency_key": "b"},
+    {"payload": {"url": "https://c.example/", "max_retries": 1}, "priority": null}
+  ]')
+);
+select is((select answer -> 'count' from answers where name = 'three'), '3'::jsonb, 'the answer counts the jobs');
+select results_eq(
+  $$
+    select job.host, job.kind, job.priority::integer, job.source_id, job.max_retries, job.user_id
+    from answers
+    cross join lateral jsonb_array_elements(answer -> 'job_ids') with ordinality as listed (id, nth)
+    cross join lateral pg_temp.job(listed.id) as job
+    where answers.name = 'three'
+    order by listed.nth
+  $$,
+  $$
+    values
+      ('a.example', 'crawl', 0, 'a.example', 3, tests.user_id('ann')),
+      ('b.example', 'audit', 5, 'b', 3, tests.user_id('ann')),
+      ('c.example', 'crawl', 0, 'c.example', 1, tests.user_id('ann'))
+  $$,
+  'the ids come in the order of the jobs, each with its own options'
+);
+select is(
+  (
+    select count(*)
+    from answers
+    cross join jsonb_array_elements(answer -> 'job_ids') as listed (id)
+    join public.crawl_states as state
+      on state.job_id = (listed.id #>> '{}')::uuid
+    where answers.name = 'three'
+  ),
+  3::bigint,
+  'each has its state'
+);
+select results_eq(
+  $$ select waits_for::text from pg_temp.job(pg_temp.enqueue(jsonb_build_array(jsonb_build_object('payload', '{"url": "https://later.example/"}'::jsonb, 'run_after', now() + interval '1 hour'))) -> 'job_ids' -> 0) $$,
+  $$ values ('time') $$,
+  'a job for later waits for its time'
+);
+
+-- Jobs of one host stand in a row
+
+insert into answers
+values ('host', pg_temp.enqueue('[{"payload": {"url": "https://one.example/1"}}, {"payload": {"url": "https://one.example/2"}}]'));
+select results_eq(
+  $$
+    select job.waits_for::text
+    from answers
+    cross join lateral jsonb_array_elements(answer -> 'job_ids') with ordinality as listed (id, nth)
+    cross join lateral pg_temp.job(listed.id) as job
+    where answers.name = 'host'
+    order by listed.nth
+  $$,
+  $$ values (null::text), ('host') $$,
+  'of the jobs of one host the first is in the line, the others wait for it'
+);
+
+-- Idempotency
+
+select tests.remember();
+select is(
+  pg_temp.enqueue('[{"payload": {"url": "https://b.example/"}, "kind": "audit", "priority": 5, "source_id": "b", "idempotency_key": "b"}]') -> 'job_ids' -> 0,
+  (select answer -> 'job_ids' -> 1 from answers where name = 'three'),
+  'a known idempotency key returns the job it made'
+);
+select is(tests.fingerprint(), tests.remembered(), 'a call of known keys changes nothing');
+insert into answers
+values ('twice', pg_temp.enqueue('[{"payload": {"url": "https://t.example/"}, "idempotency_key": "t"}, {"payload": {"url": "https://t.example/"}, "idempotency_key": "t"}]'));
+select is(
+  (select answer -> 'job_ids' -> 0 from answers where name = 'twice'),
+  (select answer -> 'job_ids' -> 1 from answers where name = 'twice'),
+  'the same key twice in one call is one job'
+);
+select tests.remember();
+select throws_ok(
+  $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "t"}]') $$,
+  'PT409',
+  'idempotency key "t" was used for another job',
+  'a key of another job is refused'
+);
+select throws_ok(
+  $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}, "idempotency_key": "n"}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "n"}]') $$,
+  'PT409',
+  'idempotency key "n" was used for another job',
+  'one key for two different jobs of one call is refused'
+);
+select is(tests.fingerprint(), tests.remembered(), 'a call with one refused key makes no job at all');
+
+-- Fairness
+
+delete from public.crawl_jobs where true;
+select pg_temp.enqueue(
+  (
+    select jsonb_agg(jsonb_build_object('payload', jsonb_build_object('url', format('https://h%s.example/', nth))))
+    from generate_series(1, 1000) as nth
+  )
+);
+select tests.enqueue('single', 'bob');
+select ok(
+  exists (
+    select
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('1'), tests.token('2')]) as job
+    where job.id = tests.job('single')
+  ),
+  'a thousand jobs of one user delay the one job of another by a single turn'
+);
+
+-- Quotas
+
+delete from public.crawl_jobs where true;
+update public.crawl_settings set max_open_jobs_per_user = 2 where id;
+select tests.remember();
+select throws_ok(
+  $$ select pg_temp.enqueue('[{"payload": {"url": "https://1.example/"}}, {"payload": {"url": "https://2.example/"}}, {"payload": {"url": "https://3.example/"}}]') $$,
+  'PT429',
+  'a user may have 2 open jobs, and this would be more',
+  'a call that goes over the quota is refused'
+);
+select is(tests.fingerprint(), tests.remembered(), 'over the quota not one job of the call is made');
+update public.crawl_settings set max_open_jobs_per_user = null where id;
+
+-- The service
+
+select results_eq(
+  $$
+    select user_id
+    from pg_temp.job((select tests.as_service('select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://s.example/"}}]'', tests.user_id(''bob''))')) -> 'job_ids' -> 0)
+  $$,
+  $$ values (tests.user_id('bob')) $$,
+  'the service may enqueue for a user'
+);
+
+-- Bad input
+
+select tests.remember();
+select throws_ok(
+  format('select pg_temp.enqueue(%L)', bad.jobs),
+  bad.code,
+  bad.message,
+  bad.claim
+)
+from (
+  values
+    (null::text, 'PT400', 'p_jobs must be a list of objects', 'null for the jobs is refused'),
+    ('{}', 'PT400', 'p_jobs must be a list of objects', 'an object for the jobs is refused'),
+    ('[]', 'PT422', 'p_jobs must have from 1 to 10000 entries, not 0', 'no jobs are refused'),
+    ('[5]', 'PT422', 'must be an object', 'a job that is no object is refused'),
+    ('[null]', 'PT422', 'must be an object', 'a job that is null is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "colour": 1}]', 'PT422', 'may hold payload, kind, priority, source_id, idempotency_key and run_after only', 'an unknown key of a job is refused'),
+    ('[{}]', 'PT422', 'the payload must be a JSON object', 'a job without a payload is refused'),
+    ('[{"payload": {"url": "javascript:alert(1)"}}]', 'PT422', 'url must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL is refused'),
+    ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "https://x.example/", "max_pages": -1}}]', 'PT422', 'job 2: max_pages must be a whole number from 1 to 1000000, not -1', 'the mistake names the job'),
+    ('[{"payload": {"url": "https://x.example/"}, "priority": "high"}]', 'PT422', 'priority must be a whole number, not "high"', 'a text for the priority is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "priority": 1.5}]', 'PT422', 'priority must be a whole number, not 1.5', 'half a priority is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "priority": -101}]', 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "kind": 5}]', 'PT422', 'unknown kind "5"', 'a kind that is no text is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "source_id": {"a": 1}}]', 'PT422', 'source_id must be a text of 1 to 500 characters', 'a source that is no text is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an idempotency key that is no text is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "nonsense"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "nonsense"', 'a time that is none is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": 5}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not 5', 'a number for a time is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', null, 'a time that no calendar has is refused')
+) as bad (jobs, code, message, claim);
+select throws_ok(
+  $$ select pg_temp.enqueue((select jsonb_agg(1) from generate_series(1, 10001))) $$,
+  'PT422',
+  'p_jobs must have from 1 to 10000 entries, not 10001',
+  'more than 10000 jobs in one call are refused'
+);
+select throws_ok(
+  $$ select pg_temp.enqueue(jsonb_build_array(jsonb_build_object('payload', jsonb_build_object('url', 'https://x.example/', 'user_agent', repeat('x', 10000000))))) $$,
+  'PT413',
+  null,
+  'a payload of ten megabytes is refused as too large'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'', tests.user_id(''bob''))') $$,
+  'PT403',
+  'only the service may enqueue for another user',
+  'a user does not enqueue for another'
+);
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'')') $$,
+  'PT401',
+  'the caller is not signed in',
+  'a token without a user enqueues nothing'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'enqueue_crawl_jobs', array['jsonb', 'uuid'], 'authenticated', array['EXECUTE'], 'users may enqueue');
+select function_privs_are('public', 'enqueue_crawl_jobs', array['jsonb', 'uuid'], 'service_role', array['EXECUTE'], 'the service may enqueue');
+select function_privs_are('public', 'enqueue_crawl_jobs', array['jsonb', 'uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not enqueue');
+select function_privs_are('public', 'enqueue_crawl_jobs', array['jsonb', 'uuid'], 'anon', '{}'::text[], 'anonymous callers may not enqueue');
+select throws_ok(
+  $$ select tests.as_worker('select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'')') $$,
+  '42501',
+  'permission denied for function enqueue_crawl_jobs',
+  'a worker with the limited key that tries to enqueue is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'')') $$,
+  '42501',
+  'permission denied for function enqueue_crawl_jobs',
+  'an anonymous caller who tries to enqueue is refused'
+);
+
+select * from finish();
+rollback;

@@ -1,0 +1,173 @@
+-- explain_crawl_job: "why is my job not running?", with a code and a sentence.
+
+begin;
+select plan(35);
+
+select tests.make_users('ann', 'bob');
+
+create function pg_temp.reasons(p_name text)
+  returns text[]
+  language sql
+as $$
+  select array(
+    select reason ->> 'code'
+    from jsonb_array_elements(
+      (select tests.as_user('ann', format('select public.explain_crawl_job(tests.job(%L))', p_name))) -> 'reasons'
+    ) as reason
+  );
+$$;
+
+create function pg_temp.sentence(p_name text)
+  returns text
+  language sql
+as $$
+  select (select tests.as_user('ann', format('select public.explain_crawl_job(tests.job(%L))', p_name))) #>> '{reasons,0,text}';
+$$;
+
+-- Nobody works
+
+select tests.enqueue('job', 'ann');
+select is(pg_temp.reasons('job'), array['no_worker'], 'without a worker that is the reason');
+select is(pg_temp.sentence('job'), 'No worker for jobs of kind crawl is alive.', 'it is told in a sentence');
+select public.heartbeat_crawl_jobs(tests.worker_id('auditor'), '{}', '{"kinds": ["audit"]}');
+select is(pg_temp.reasons('job'), array['no_worker'], 'a worker of other kinds does not help');
+select public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": ["crawl"]}');
+
+-- The line
+
+select is(
+  (select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''job''))')),
+  jsonb_build_object(
+    'job_id', tests.job('job'),
+    'status', 'pending',
+    'reasons', '[{"code": "in_line", "text": "It is next in line.", "jobs_ahead": 0}]'::jsonb
+  ),
+  'the first in the line is next'
+);
+select tests.enqueue('second', 'ann');
+select tests.enqueue('third', 'ann');
+select is(pg_temp.sentence('third'), '2 jobs are before it in line.', 'a job in the line tells how many are before it');
+update public.crawl_workers set last_seen_at = now() - interval '1 hour' where true;
+select is(pg_temp.reasons('job'), array['no_worker'], 'a worker that is lost does not count');
+update public.crawl_workers set last_seen_at = now() where true;
+
+-- Host, quota, time
+
+select tests.claim('job');
+select tests.enqueue('same-host', 'ann', '{"url": "https://job.example/"}');
+select is(pg_temp.reasons('same-host'), array['host_busy'], 'a busy host is a reason');
+select is(
+  pg_temp.sentence('same-host'),
+  'Host job.example is being crawled by 1 other job; at most 1 at a time.',
+  'a busy host is told without saying whose job it is'
+);
+update public.crawl_settings set max_running_jobs_per_user = 1 where id;
+select is(pg_temp.reasons('second'), array['quota'], 'the owner''s limit is a reason');
+select is(pg_temp.reasons('same-host'), array['host_busy', 'quota'], 'all reasons are told at once');
+update public.crawl_settings set max_running_jobs_per_user = null where id;
+select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
+select is(pg_temp.reasons('later'), array['scheduled'], 'a job for later is scheduled');
+select is(
+  (select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''later''))')) #>> '{reasons,0,until}',
+  to_jsonb(now() + interval '1 hour') #>> '{}',
+  'a scheduled job tells until when'
+);
+select public.fail_crawl_job(tests.token('job'), 'oom', null, true, 60);
+select is(pg_temp.reasons('job'), array['backoff'], 'a job that broke waits for its backoff');
+select is(
+  pg_temp.sentence('job'),
+  format('Attempt 1 failed (oom); it runs again after %s.', now() + interval '60 seconds'),
+  'the backoff tells what broke and when it goes on'
+);
+
+-- The other states
+
+select tests.claim('second');
+select is(pg_temp.reasons('second'), array['running'], 'a job that runs says so');
+select tests.age('second', '31 seconds');
+select is(pg_temp.reasons('second'), array['worker_silent'], 'a silent worker is told before it is lost');
+select is(
+  pg_temp.sentence('second'),
+  'Its worker was last heard of 31 seconds ago; after 120 it is given to another.',
+  'a silent worker is told in seconds'
+);
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''second''))');
+select is(pg_temp.reasons('second'), array['paused'], 'a paused job says so');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''second''))');
+select is(pg_temp.reasons('second'), array['stopped'], 'a stopped job says so');
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''third''))');
+select is(pg_temp.reasons('third'), array['cancelled'], 'a cancelled job says so');
+select public.release_crawl_job(tests.token('second'));
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''same-host''))');
+select tests.claimed_job('failed', 'ann');
+select public.fail_crawl_job(tests.token('failed'), 'oom', 'out of memory', false);
+select is(pg_temp.sentence('failed'), 'It failed after 1 attempts: out of memory', 'a failed job says why');
+select tests.enqueue('nobodys');
+select is(
+  (select tests.as_service('select public.explain_crawl_job(tests.job(''nobodys''))')) ->> 'status',
+  'pending',
+  'the service may ask about any job'
+);
+
+-- Bad input
+
+select tests.remember();
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.explain_crawl_job(null)') $$,
+  'PT400',
+  'p_job_id must not be null',
+  'null for the job is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.explain_crawl_job(''nonsense'')') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'an id that is no uuid is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.explain_crawl_job(tests.token(''nowhere''))') $$,
+  'PT404',
+  format('there is no job %s', tests.token('nowhere')),
+  'a job that does not exist is not found'
+);
+select throws_ok(
+  $$ select tests.as_user('bob', 'select public.explain_crawl_job(tests.job(''job''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('job')),
+  'another user''s job is told like one that does not exist'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''nobodys''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('nobodys')),
+  'a job of the service is not the users'' to ask about'
+);
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select public.explain_crawl_job(tests.job(''job''))') $$,
+  'PT401',
+  'the caller is not signed in',
+  'a token without a user may not ask'
+);
+select is(tests.fingerprint(), tests.remembered(), 'asking changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'explain_crawl_job', array['uuid'], 'authenticated', array['EXECUTE'], 'users may ask');
+select function_privs_are('public', 'explain_crawl_job', array['uuid'], 'service_role', array['EXECUTE'], 'the service may ask');
+select function_privs_are('public', 'explain_crawl_job', array['uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not ask');
+select function_privs_are('public', 'explain_crawl_job', array['uuid'], 'anon', '{}'::text[], 'anonymous callers may not ask');
+select throws_ok(
+  $$ select tests.as_worker('select public.explain_crawl_job(tests.job(''job''))') $$,
+  '42501',
+  'permission denied for function explain_crawl_job',
+  'a worker with the limited key that tries to ask is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select public.explain_crawl_job(tests.job(''job''))') $$,
+  '42501',
+  'permission denied for function explain_crawl_job',
+  'an anonymous caller who tries to ask is refused'
+);
+
+select * from finish();
+rollback;

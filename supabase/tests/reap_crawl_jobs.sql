@@ -1,0 +1,190 @@
+-- reap_crawl_jobs: the leases of silent workers end, of live ones never.
+
+begin;
+select plan(34);
+
+select tests.make_users('ann');
+
+create function pg_temp.reap(p_limit integer default 100)
+  returns table (token uuid, job_id uuid, command text, status text)
+  language sql
+as $$
+  select answer.lease_token, answer.job_id, answer.command, answer.status::text
+  from public.reap_crawl_jobs(p_limit) as answer;
+$$;
+
+-- Live and silent workers
+
+select is_empty($$ select * from pg_temp.reap() $$, 'a queue without leases answers no row');
+select tests.claimed_job('live', 'ann');
+select tests.claimed_job('silent', 'ann', '{"max_retries": 1}');
+select tests.checkpoint('silent', jsonb_build_object('seq', 1, 'discovered', tests.links('https://s.example/')), 1);
+select tests.age('live', '119 seconds');
+select tests.age('silent', '121 seconds');
+select results_eq(
+  $$
+    select tests.as_worker('select lease_token, job_id, command, status from public.reap_crawl_jobs()')
+  $$,
+  $$
+    select jsonb_build_object(
+      'lease_token', tests.token('silent'),
+      'job_id', tests.job('silent'),
+      'command', 'lost',
+      'status', 'pending'
+    )
+  $$,
+  'a lease ends stale_after the last heartbeat, and not a second earlier'
+);
+select is(tests.status('live'), 'processing', 'the job of a live worker goes on');
+select results_eq(
+  $$
+    select status::text, waits_for::text, retry_count, run_after, error_code, worker_id, lease_token, lease_check_at, host_slot::integer
+    from public.crawl_jobs
+    where id = tests.job('silent')
+  $$,
+  $$ values ('pending', null::text, 1, now(), 'worker_lost', null::uuid, null::uuid, null::timestamptz, null::integer) $$,
+  'a reaped job is in the line at once, one retry spent, without a trace of the lease'
+);
+select is(
+  (select error_message from public.crawl_jobs where id = tests.job('silent')),
+  format('no heartbeat from worker %s since %s', tests.worker_id(), now() - interval '121 seconds'),
+  'a reaped job says since when its worker is silent'
+);
+select results_eq(
+  $$ select status::text, crashes::integer from public.crawl_tasks where job_id = tests.job('silent') $$,
+  $$ values ('pending', 1) $$,
+  'its URLs in flight are free, and suspects'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after reaping');
+select is_empty($$ select * from pg_temp.reap() $$, 'a lease is reaped once');
+
+-- A lease that was renewed is looked at again later
+
+select tests.age('live', '10 seconds');
+select public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('live')]);
+select is_empty($$ select * from pg_temp.reap() $$, 'a lease that was renewed in time is kept, however long it is held');
+select is(
+  (select lease_check_at from public.crawl_jobs where id = tests.job('live')),
+  now() + interval '120 seconds',
+  'the reaper looks at it again when it could be stale next'
+);
+select tests.age('live', '121 seconds');
+select results_eq($$ select job_id from pg_temp.reap() $$, $$ values (tests.job('live')) $$, 'and finds it then');
+delete from public.crawl_jobs where id = tests.job('live');
+
+-- No retries left
+
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('silent-2')]);
+select tests.age('silent', '3 minutes');
+select results_eq($$ select status from pg_temp.reap() $$, $$ values ('failed') $$, 'a lost worker without retries left fails the job');
+select results_eq(
+  $$ select status::text, completed_at, error_code, retry_count from public.crawl_jobs where id = tests.job('silent') $$,
+  $$ values ('failed', now(), 'worker_lost', 1) $$,
+  'the failed job says why, and spends no retry that it has not'
+);
+
+-- Poison
+
+select tests.claimed_job('poison', 'ann', '{"max_retries": 0}');
+select tests.checkpoint('poison', jsonb_build_object('seq', 1, 'discovered', tests.links('https://p.example/')), 1);
+update public.crawl_tasks set crashes = 1 where job_id = tests.job('poison');
+select tests.age('poison', '3 minutes');
+select results_eq($$ select status from pg_temp.reap() $$, $$ values ('pending') $$, 'a lost worker whose crash convicts a URL costs no retry');
+select is(
+  (select status::text from public.crawl_tasks where job_id = tests.job('poison')),
+  'error',
+  'the culprit is out of the way'
+);
+delete from public.crawl_jobs where true;
+
+-- The user's word
+
+select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
+select tests.age(name, '3 minutes') from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select set_eq(
+  $$ select job_id, command, status from pg_temp.reap() $$,
+  $$
+    values
+      (tests.job('paused'), 'lost', 'paused'),
+      (tests.job('stopped'), 'lost', 'stopped'),
+      (tests.job('cancelled'), 'lost', 'cancelled')
+  $$,
+  'a lost worker that did not hand in loses its lease; what the user said stays'
+);
+select is_empty(
+  $$ select idempotency_key from public.crawl_jobs where num_nonnulls(worker_id, lease_token, lease_check_at, host_slot) > 0 or retry_count > 0 or error_code is not null $$,
+  'their leases are gone, and no retry is spent'
+);
+delete from public.crawl_jobs where true;
+
+-- Hosts and times
+
+select tests.claimed_job('holder', 'ann', '{"url": "https://one.example/"}');
+select tests.enqueue('waiter', 'ann', '{"url": "https://one.example/"}');
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('none')]);
+update public.crawl_jobs set max_retries = 0 where id = tests.job('holder');
+select tests.age('holder', '3 minutes');
+select pg_temp.reap();
+select results_eq(
+  $$ select status::text, waits_for::text from public.crawl_jobs where id = tests.job('waiter') $$,
+  $$ values ('pending', null::text) $$,
+  'the end of a reaped job calls the next one of its host'
+);
+select tests.enqueue('due', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
+select pg_temp.reap();
+select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), 'time', 'a job waits until its time');
+select tests.age('due', '1 hour');
+select pg_temp.reap();
+select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), null, 'reaping also lets jobs whose time has come into the line');
+delete from public.crawl_jobs where true;
+
+-- Bounded
+
+select tests.claimed_job('many-' || nth, 'ann') from generate_series(1, 3) as nth;
+select tests.age('many-' || nth, make_interval(mins => 10 - nth)) from generate_series(1, 3) as nth;
+select results_eq(
+  $$ select job_id from pg_temp.reap(2) $$,
+  $$ values (tests.job('many-1')), (tests.job('many-2')) $$,
+  'up to p_limit leases end in one call, the oldest first'
+);
+select results_eq($$ select job_id from pg_temp.reap(2) $$, $$ values (tests.job('many-3')) $$, 'the next call goes on');
+
+-- Bad input
+
+select tests.remember();
+select throws_ok(
+  $$ select * from public.reap_crawl_jobs(null) $$,
+  'PT422',
+  'p_limit must be from 1 to 1000, not null',
+  'null for the limit is refused'
+);
+select throws_ok($$ select * from public.reap_crawl_jobs(0) $$, 'PT422', 'p_limit must be from 1 to 1000, not 0', 'a limit of 0 is refused');
+select throws_ok($$ select * from public.reap_crawl_jobs(-1) $$, 'PT422', 'p_limit must be from 1 to 1000, not -1', 'a negative limit is refused');
+select throws_ok($$ select * from public.reap_crawl_jobs(1001) $$, 'PT422', 'p_limit must be from 1 to 1000, not 1001', 'a limit of 1001 is refused');
+select throws_ok($$ select * from public.reap_crawl_jobs('many') $$, '22P02', 'invalid input syntax for type integer: "many"', 'a limit that is no number is refused');
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'reap_crawl_jobs', array['integer'], 'service_role', array['EXECUTE'], 'the service may reap');
+select function_privs_are('public', 'reap_crawl_jobs', array['integer'], 'crawl_worker', array['EXECUTE'], 'workers may reap');
+select function_privs_are('public', 'reap_crawl_jobs', array['integer'], 'authenticated', '{}'::text[], 'users may not reap');
+select function_privs_are('public', 'reap_crawl_jobs', array['integer'], 'anon', '{}'::text[], 'anonymous callers may not reap');
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.reap_crawl_jobs()') $$,
+  '42501',
+  'permission denied for function reap_crawl_jobs',
+  'a user who tries to reap is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.reap_crawl_jobs()') $$,
+  '42501',
+  'permission denied for function reap_crawl_jobs',
+  'an anonymous caller who tries to reap is refused'
+);
+
+select * from finish();
+rollback;

@@ -1,0 +1,178 @@
+-- release_crawl_job: handed back without a loss, or the receipt of a pause, stop or cancel.
+
+begin;
+select plan(33);
+
+select tests.make_users('ann');
+
+create function pg_temp.release(p_name text, p_reason text default 'shutdown')
+  returns table (token uuid, job_id uuid, command text, status text)
+  language sql
+as $$
+  select answer.lease_token, answer.job_id, answer.command, answer.status::text
+  from public.release_crawl_job(tests.token(p_name), p_reason) as answer;
+$$;
+
+-- Shutdown
+
+select tests.claimed_job('handed-back', 'ann', '{"max_retries": 0}');
+select tests.checkpoint('handed-back', jsonb_build_object('seq', 1, 'discovered', tests.links('https://h.example/')), 1);
+select results_eq(
+  $$
+    select tests.as_worker($sql$
+      select job_id, command, status from public.release_crawl_job(tests.token('handed-back'))
+    $sql$)
+  $$,
+  $$ select jsonb_build_object('job_id', tests.job('handed-back'), 'command', 'continue', 'status', 'pending') $$,
+  'a worker with the limited key hands a job back'
+);
+select results_eq(
+  $$
+    select status::text, waits_for::text, retry_count, run_after, worker_id, lease_check_at, host_slot::integer
+    from public.crawl_jobs
+    where id = tests.job('handed-back')
+  $$,
+  $$ values ('pending', null::text, 0, now(), null::uuid, null::timestamptz, null::integer) $$,
+  'it is in the line at once, and no retry is spent, even where there is none'
+);
+select results_eq(
+  $$ select status::text, crashes::integer, lease_token from public.crawl_tasks where job_id = tests.job('handed-back') $$,
+  $$ values ('pending', 0, null::uuid) $$,
+  'its URLs in flight are free again, and no suspects'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a release');
+select tests.age('handed-back', '1 minute');
+select tests.remember();
+select results_eq(
+  $$ select * from pg_temp.release('handed-back') $$,
+  $$ values (tests.token('handed-back'), tests.job('handed-back'), 'continue', 'pending') $$,
+  'a repeated call is answered like the first'
+);
+select is(tests.fingerprint(), tests.remembered(), 'a repeated call changes nothing');
+select public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('next')]);
+select is(
+  (select worker_id from public.crawl_jobs where id = tests.job('handed-back')),
+  tests.worker_id('other'),
+  'another worker takes a released job at once'
+);
+select tests.age('handed-back', '1 minute');
+select tests.remember();
+select results_eq(
+  $$ select * from pg_temp.release('handed-back') $$,
+  $$ values (tests.token('handed-back'), null::uuid, 'lost', null::text) $$,
+  'once another worker runs the job, the old token is lost'
+);
+select results_eq($$ select command from pg_temp.release('never-claimed') $$, $$ values ('lost') $$, 'a token that never was a lease is lost');
+select is(tests.fingerprint(), tests.remembered(), 'a lost lease writes nothing');
+
+-- The jobs of a worker that was killed
+
+select tests.claimed_job('killed', 'ann', '{"max_retries": 1}');
+select tests.checkpoint('killed', jsonb_build_object('seq', 1, 'discovered', tests.links('https://k.example/')), 1);
+select results_eq(
+  $$ select status from pg_temp.release('killed', 'worker_restarted') $$,
+  $$ values ('pending') $$,
+  'a successor hands the jobs of a killed worker back'
+);
+select results_eq(
+  $$ select job.retry_count, task.crashes::integer from public.crawl_jobs as job join public.crawl_tasks as task on task.job_id = job.id where job.id = tests.job('killed') $$,
+  $$ values (1, 1) $$,
+  'a kill counts as a crash: one retry, and suspects'
+);
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('killed-2')]);
+select results_eq(
+  $$ select status from pg_temp.release('killed-2', 'worker_restarted') $$,
+  $$ values ('failed') $$,
+  'a kill without retries left fails the job'
+);
+select results_eq(
+  $$ select error_code, completed_at, lease_check_at from public.crawl_jobs where id = tests.job('killed') $$,
+  $$ values ('worker_lost', now(), null::timestamptz) $$,
+  'the job that failed by a kill says so'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after kills');
+
+-- The receipt of a user's word
+
+select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select tests.checkpoint(name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://w.example/')), 1)
+from unnest(array['paused', 'stopped', 'cancelled']) as name;
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
+select results_eq($$ select command, status from pg_temp.release('paused') $$, $$ values ('pause', 'paused') $$, 'a paused job that is handed in stays paused');
+select results_eq($$ select command, status from pg_temp.release('stopped') $$, $$ values ('stop', 'stopped') $$, 'a stopped job that is handed in stays stopped');
+select results_eq($$ select command, status from pg_temp.release('cancelled', 'worker_restarted') $$, $$ values ('cancel', 'cancelled') $$, 'a cancelled job of a killed worker stays cancelled');
+select is_empty(
+  $$
+    select idempotency_key
+    from public.crawl_jobs
+    where idempotency_key in ('paused', 'stopped', 'cancelled')
+      and (num_nonnulls(worker_id, lease_check_at, host_slot) > 0 or retry_count > 0)
+  $$,
+  'each of them has ended its lease and spent no retry'
+);
+select is_empty(
+  $$ select url from public.crawl_tasks where status = 'in_progress' and job_id in (tests.job('paused'), tests.job('stopped'), tests.job('cancelled')) $$,
+  'no URL stays in flight without a lease'
+);
+
+-- Bad input
+
+select tests.claimed_job('kept', 'ann');
+select tests.age('kept', '10 seconds');
+select tests.remember();
+select throws_ok(
+  $$ select * from public.release_crawl_job(null) $$,
+  'PT400',
+  'p_lease_token must not be null',
+  'a release names its lease'
+);
+select throws_ok(
+  $$ select * from public.release_crawl_job('nonsense') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'a token that is no uuid is refused'
+);
+select throws_ok(
+  $$ select * from pg_temp.release('kept', null) $$,
+  'PT422',
+  'p_reason must be shutdown or worker_restarted, not NULL',
+  'null for the reason is refused'
+);
+select throws_ok(
+  $$ select * from pg_temp.release('kept', 'bored') $$,
+  'PT422',
+  'p_reason must be shutdown or worker_restarted, not ''bored''',
+  'an unknown reason is refused'
+);
+select throws_ok(
+  $$ select * from pg_temp.release('kept', repeat('x', 10000000)) $$,
+  'PT422',
+  format('p_reason must be shutdown or worker_restarted, not %L', repeat('x', 100)),
+  'a reason of ten megabytes is refused, and told in short'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+select is(tests.status('kept'), 'processing', 'the job goes on');
+
+-- Who may call it
+
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'service_role', array['EXECUTE'], 'the service may release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'crawl_worker', array['EXECUTE'], 'workers may release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'authenticated', '{}'::text[], 'users may not release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'anon', '{}'::text[], 'anonymous callers may not release');
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.release_crawl_job(tests.token(''kept''))') $$,
+  '42501',
+  'permission denied for function release_crawl_job',
+  'a user who tries to release her own job is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.release_crawl_job(tests.token(''kept''))') $$,
+  '42501',
+  'permission denied for function release_crawl_job',
+  'an anonymous caller who tries to release is refused'
+);
+
+select * from finish();
+rollback;

@@ -1,0 +1,210 @@
+-- resume_crawl_job: a paused or stopped job goes on where it was.
+
+begin;
+select plan(33);
+
+select tests.make_users('ann', 'bob');
+
+-- A job in each state.
+select tests.claimed_job(name, 'ann')
+from unnest(array['processing', 'completed', 'failed', 'stopped-saving', 'paused-saving', 'cancelled-saving']) as name;
+select public.complete_crawl_job(tests.token('completed'));
+select public.fail_crawl_job(tests.token('failed'), 'broken', null, false);
+select tests.enqueue(name, 'ann') from unnest(array['pending', 'paused', 'stopped', 'cancelled']) as name;
+select tests.enqueue('nobodys');
+select tests.as_user('ann', format('select id from public.%s_crawl_job(tests.job(%L))', button.verb, button.name))
+from (
+  values
+    ('pause', 'paused'),
+    ('pause', 'paused-saving'),
+    ('stop', 'stopped'),
+    ('stop', 'stopped-saving'),
+    ('cancel', 'cancelled'),
+    ('cancel', 'cancelled-saving')
+) as button (verb, name);
+select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+
+create function pg_temp.resume(p_name text)
+  returns table (id uuid, status text)
+  language sql
+as $$
+  select (answer ->> 'id')::uuid, answer ->> 'status'
+  from tests.as_user('ann', format('select * from public.resume_crawl_job(tests.job(%L))', p_name)) as answer;
+$$;
+
+-- What it does in each state
+
+select results_eq(
+  $$ select * from pg_temp.resume('paused') $$,
+  $$ values (tests.job('paused'), 'pending') $$,
+  'a paused job is pending again'
+);
+select results_eq(
+  $$ select waits_for::text, lease_check_at from public.crawl_jobs where id = tests.job('paused') $$,
+  $$ values (null::text, null::timestamptz) $$,
+  'a resumed job is in the line'
+);
+select results_eq(
+  $$ select * from pg_temp.resume('paused-saving') $$,
+  $$ values (tests.job('paused-saving'), 'processing') $$,
+  'a paused job whose worker is still saving goes on where it is'
+);
+select results_eq(
+  $$ select lease_token, attempt from public.crawl_jobs where id = tests.job('paused-saving') $$,
+  $$ values (tests.token('paused-saving'), 1) $$,
+  'it goes on under the same lease, in the same attempt'
+);
+select results_eq(
+  $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('paused-saving')]) $$,
+  $$ values ('continue') $$,
+  'its worker hears that it goes on'
+);
+select results_eq(
+  $$ select * from pg_temp.resume('stopped') $$,
+  $$ values (tests.job('stopped'), 'pending') $$,
+  'a stopped job goes on'
+);
+select is(
+  (select completed_at from public.crawl_jobs where id = tests.job('stopped')),
+  null,
+  'a resumed job has not ended'
+);
+select results_eq(
+  $$ select * from pg_temp.resume('stopped-saving') $$,
+  $$ values (tests.job('stopped-saving'), 'processing') $$,
+  'a stopped job whose worker is still saving goes on where it is'
+);
+select tests.remember();
+select results_eq(
+  $$ select * from pg_temp.resume('pending') $$,
+  $$ values (tests.job('pending'), 'pending') $$,
+  'resuming a pending job is fine'
+);
+select results_eq(
+  $$ select * from pg_temp.resume('processing') $$,
+  $$ values (tests.job('processing'), 'processing') $$,
+  'resuming a running job is fine'
+);
+select is(tests.fingerprint(), tests.remembered(), 'resuming what runs changes nothing');
+select throws_ok(
+  $$ select pg_temp.resume('completed') $$,
+  'PT409',
+  format('job %s is completed: it is too late to resume it', tests.job('completed')),
+  'a completed job is not resumed'
+);
+select throws_ok(
+  $$ select pg_temp.resume('failed') $$,
+  'PT409',
+  format('job %s is failed: it is too late to resume it', tests.job('failed')),
+  'a failed job is retried, not resumed'
+);
+select throws_ok(
+  $$ select pg_temp.resume('cancelled') $$,
+  'PT409',
+  format('job %s is cancelled: it is too late to resume it', tests.job('cancelled')),
+  'a cancelled job is not resumed'
+);
+select throws_ok(
+  $$ select pg_temp.resume('cancelled-saving') $$,
+  'PT409',
+  format('job %s is cancelled: it is too late to resume it', tests.job('cancelled-saving')),
+  'nor while its worker is still saving'
+);
+
+-- Where it was
+
+select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''later''))');
+select results_eq(
+  $$ select * from pg_temp.resume('later') $$,
+  $$ values (tests.job('later'), 'pending') $$,
+  'a job that was scheduled is resumed'
+);
+select results_eq(
+  $$ select waits_for::text, run_after from public.crawl_jobs where id = tests.job('later') $$,
+  $$ values ('time', now() + interval '1 hour') $$,
+  'what was scheduled and has not begun stays scheduled'
+);
+select public.fail_crawl_job(tests.token('processing'), 'oom');
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''processing''))');
+select results_eq(
+  $$ select * from pg_temp.resume('processing') $$,
+  $$ values (tests.job('processing'), 'pending') $$,
+  'a job in backoff that was paused is resumed'
+);
+select results_eq(
+  $$ select waits_for::text, run_after, retry_count from public.crawl_jobs where id = tests.job('processing') $$,
+  $$ values (null::text, now(), 1) $$,
+  'it runs now, not after the backoff, and keeps its count of retries'
+);
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''pending''))');
+select results_eq(
+  $$ select tests.as_service('select status from public.resume_crawl_job(tests.job(''pending''))') $$,
+  $$ values ('"pending"'::jsonb) $$,
+  'the service resumes any job'
+);
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''pending''))');
+select tests.as_service('select id from public.pause_crawl_job(tests.job(''nobodys''))');
+
+-- Bad input
+
+select tests.remember();
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(null)') $$,
+  'PT400',
+  'p_job_id must not be null',
+  'null for the job is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(''nonsense'')') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'an id that is no uuid is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(tests.token(''nowhere''))') $$,
+  'PT404',
+  format('there is no job %s', tests.token('nowhere')),
+  'a job that does not exist is not found'
+);
+select throws_ok(
+  $$ select tests.as_user('bob', 'select * from public.resume_crawl_job(tests.job(''pending''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('pending')),
+  'another user''s job is told like one that does not exist'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(tests.job(''nobodys''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('nobodys')),
+  'a job of the service is not the users'' to resume'
+);
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select * from public.resume_crawl_job(tests.job(''pending''))') $$,
+  'PT401',
+  'the caller is not signed in',
+  'a token without a user may not resume'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'resume_crawl_job', array['uuid'], 'authenticated', array['EXECUTE'], 'users may resume');
+select function_privs_are('public', 'resume_crawl_job', array['uuid'], 'service_role', array['EXECUTE'], 'the service may resume');
+select function_privs_are('public', 'resume_crawl_job', array['uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not resume');
+select function_privs_are('public', 'resume_crawl_job', array['uuid'], 'anon', '{}'::text[], 'anonymous callers may not resume');
+select throws_ok(
+  $$ select tests.as_worker('select * from public.resume_crawl_job(tests.job(''paused''))') $$,
+  '42501',
+  'permission denied for function resume_crawl_job',
+  'a worker with the limited key that tries to resume is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.resume_crawl_job(tests.job(''paused''))') $$,
+  '42501',
+  'permission denied for function resume_crawl_job',
+  'an anonymous caller who tries to resume is refused'
+);
+
+select * from finish();
+rollback;

@@ -1,0 +1,274 @@
+-- retry_crawl_job: an ended job runs again, with what failed or with all.
+
+begin;
+select plan(38);
+
+select tests.make_users('ann', 'bob');
+
+-- A job in each state.
+select tests.claimed_job(name, 'ann')
+from unnest(array['processing', 'completed', 'failed', 'stopped-saving', 'paused-saving', 'cancelled-saving']) as name;
+select public.complete_crawl_job(tests.token('completed'));
+select public.fail_crawl_job(tests.token('failed'), 'broken', null, false);
+select tests.enqueue(name, 'ann') from unnest(array['pending', 'paused', 'stopped', 'cancelled']) as name;
+select tests.enqueue('nobodys');
+select tests.as_user('ann', format('select id from public.%s_crawl_job(tests.job(%L))', button.verb, button.name))
+from (
+  values
+    ('pause', 'paused'),
+    ('pause', 'paused-saving'),
+    ('stop', 'stopped'),
+    ('stop', 'stopped-saving'),
+    ('cancel', 'cancelled'),
+    ('cancel', 'cancelled-saving')
+) as button (verb, name);
+select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+
+create function pg_temp.retry(p_name text, p_urls text default 'failed')
+  returns table (id uuid, status text)
+  language sql
+as $$
+  select (answer ->> 'id')::uuid, answer ->> 'status'
+  from tests.as_user('ann', format('select * from public.retry_crawl_job(tests.job(%L), %L)', p_name, p_urls)) as answer;
+$$;
+
+-- A job that ends with one URL of each kind.
+create function pg_temp.run(p_name text)
+  returns void
+  language plpgsql
+as $$
+begin
+  perform tests.claimed_job(p_name, 'ann');
+  perform tests.checkpoint(p_name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://r.example/good', 'https://r.example/bad', 'https://r.example/skipped')), 10);
+  perform tests.checkpoint(
+    p_name,
+    jsonb_build_object(
+      'seq', 2,
+      'finished', jsonb_build_array(
+        tests.fetched('https://r.example/good'),
+        jsonb_build_object('url_key', tests.url_key('https://r.example/bad'), 'status', 'error', 'error', 'http 500'),
+        jsonb_build_object('url_key', tests.url_key('https://r.example/skipped'), 'status', 'skipped', 'skip_reason', 'noindex')
+      )
+    )
+  );
+  perform public.complete_crawl_job(tests.token(p_name));
+end
+$$;
+
+-- What it does in each state
+
+select results_eq(
+  $$ select * from pg_temp.retry('failed') $$,
+  $$ values (tests.job('failed'), 'pending') $$,
+  'a failed job is pending again'
+);
+select results_eq(
+  $$
+    select retry_count, progress_percentage::integer, error_code, error_message, started_at, completed_at, lease_token, run_after
+    from public.crawl_jobs
+    where id = tests.job('failed')
+  $$,
+  $$ values (0, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::uuid, now()) $$,
+  'a retried job begins anew: no error, no end, all its retries'
+);
+select results_eq(
+  $$ select * from pg_temp.retry('stopped') $$,
+  $$ values (tests.job('stopped'), 'pending') $$,
+  'a stopped job is pending again'
+);
+select results_eq(
+  $$ select * from pg_temp.retry('stopped-saving') $$,
+  $$ values (tests.job('stopped-saving'), 'pending') $$,
+  'a stopped job is retried although its worker is still saving'
+);
+select results_eq(
+  $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('stopped-saving')]) $$,
+  $$ values ('lost') $$,
+  'that worker has lost its lease by the retry'
+);
+select throws_ok(
+  $$ select pg_temp.retry('completed') $$,
+  'PT409',
+  format('job %s has no failed URLs', tests.job('completed')),
+  'a completed job without failed URLs has nothing to retry'
+);
+select throws_ok(
+  $$ select pg_temp.retry('pending') $$,
+  'PT409',
+  format('job %s is pending and cannot be retried', tests.job('pending')),
+  'a job that is pending is not retried'
+);
+select throws_ok(
+  $$ select pg_temp.retry('processing') $$,
+  'PT409',
+  format('job %s is processing and cannot be retried', tests.job('processing')),
+  'a job that is processing is not retried'
+);
+select throws_ok(
+  $$ select pg_temp.retry('paused') $$,
+  'PT409',
+  format('job %s is paused and cannot be retried', tests.job('paused')),
+  'a job that is paused is not retried'
+);
+select throws_ok(
+  $$ select pg_temp.retry('cancelled') $$,
+  'PT409',
+  format('job %s is cancelled and cannot be retried', tests.job('cancelled')),
+  'a job that is cancelled is not retried'
+);
+
+-- Only the URLs that failed
+
+delete from public.crawl_jobs where idempotency_key not in ('cancelled', 'nobodys') or idempotency_key is null;
+update public.crawl_jobs set run_after = now() + interval '1 day', waits_for = 'time' where id = tests.job('nobodys');
+select pg_temp.run('mixed');
+select results_eq(
+  $$ select * from pg_temp.retry('mixed') $$,
+  $$ values (tests.job('mixed'), 'pending') $$,
+  'a completed job with failed URLs is retried'
+);
+select results_eq(
+  $$ select url, status::text, attempts::integer, last_error from public.crawl_tasks where job_id = tests.job('mixed') order by url $$,
+  $$
+    values
+      ('https://r.example/bad', 'pending', 0, null::text),
+      ('https://r.example/good', 'done', 1, null),
+      ('https://r.example/skipped', 'skipped', 1, null)
+  $$,
+  'only the URLs that failed are pending again'
+);
+select results_eq(
+  $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('mixed') $$,
+  $$ values (1, 1, 0, 1, 2) $$,
+  'what the failed URLs had spent of the budget is given back'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a retry of what failed');
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('mixed-2')]);
+select is(
+  tests.checkpoint('mixed-2', '{"seq": 1}', 10) -> 'tasks' -> 0 ->> 'url',
+  'https://r.example/bad',
+  'a failed URL is handed out again'
+);
+select public.release_crawl_job(tests.token('mixed-2'));
+delete from public.crawl_jobs where id = tests.job('mixed');
+
+-- All URLs
+
+select pg_temp.run('over');
+select results_eq($$ select status from pg_temp.retry('over', 'all') $$, $$ values ('pending') $$, 'a completed job starts over with all its URLs');
+select results_eq(
+  $$ select status::text, count(*) from public.crawl_tasks where job_id = tests.job('over') group by 1 $$,
+  $$ values ('pending', 3::bigint) $$,
+  'every URL is pending again'
+);
+select results_eq(
+  $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('over') $$,
+  $$ values (3, 0, 0, 0, 0) $$,
+  'the whole budget is there again'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after starting over');
+select is(
+  (select count(*) from public.crawl_pages where job_id = tests.job('over')),
+  1::bigint,
+  'the pages of the run before are kept'
+);
+select tests.claim('over');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''over''))');
+select public.release_crawl_job(tests.token('over'));
+select results_eq(
+  $$ select tests.as_service('select status from public.retry_crawl_job(tests.job(''over''))') $$,
+  $$ values ('"pending"'::jsonb) $$,
+  'the service retries any job'
+);
+select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''over''))');
+select tests.claimed_job('big', 'ann');
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''big''))');
+update public.crawl_states set total_error = 100001 where job_id = tests.job('big');
+select throws_ok(
+  $$ select pg_temp.retry('big') $$,
+  'PT422',
+  '100001 URLs are too many to try again in one job',
+  'a retry is bounded'
+);
+update public.crawl_states set total_error = 0 where job_id = tests.job('big');
+select throws_ok(
+  $$ select pg_temp.retry('big', 'some') $$,
+  'PT422',
+  'p_urls must be failed or all, not ''some''',
+  'an unknown choice of URLs is refused'
+);
+select throws_ok(
+  $$ select pg_temp.retry('big', null) $$,
+  'PT422',
+  'p_urls must be failed or all, not NULL',
+  'null for the choice of URLs is refused'
+);
+select throws_ok(
+  $$ select pg_temp.retry('big', repeat('x', 10000000)) $$,
+  'PT422',
+  format('p_urls must be failed or all, not %L', repeat('x', 60)),
+  'a choice of ten megabytes is refused, and told in short'
+);
+
+-- Bad input
+
+select tests.remember();
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(null)') $$,
+  'PT400',
+  'p_job_id must not be null',
+  'null for the job is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(''nonsense'')') $$,
+  '22P02',
+  'invalid input syntax for type uuid: "nonsense"',
+  'an id that is no uuid is refused'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(tests.token(''nowhere''))') $$,
+  'PT404',
+  format('there is no job %s', tests.token('nowhere')),
+  'a job that does not exist is not found'
+);
+select throws_ok(
+  $$ select tests.as_user('bob', 'select * from public.retry_crawl_job(tests.job(''big''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('big')),
+  'another user''s job is told like one that does not exist'
+);
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(tests.job(''nobodys''))') $$,
+  'PT404',
+  format('there is no job %s', tests.job('nobodys')),
+  'a job of the service is not the users'' to retry'
+);
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select * from public.retry_crawl_job(tests.job(''big''))') $$,
+  'PT401',
+  'the caller is not signed in',
+  'a token without a user may not retry'
+);
+select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Who may call it
+
+select function_privs_are('public', 'retry_crawl_job', array['uuid', 'text'], 'authenticated', array['EXECUTE'], 'users may retry');
+select function_privs_are('public', 'retry_crawl_job', array['uuid', 'text'], 'service_role', array['EXECUTE'], 'the service may retry');
+select function_privs_are('public', 'retry_crawl_job', array['uuid', 'text'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not retry');
+select function_privs_are('public', 'retry_crawl_job', array['uuid', 'text'], 'anon', '{}'::text[], 'anonymous callers may not retry');
+select throws_ok(
+  $$ select tests.as_worker('select * from public.retry_crawl_job(tests.job(''failed''))') $$,
+  '42501',
+  'permission denied for function retry_crawl_job',
+  'a worker with the limited key that tries to retry is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.retry_crawl_job(tests.job(''failed''))') $$,
+  '42501',
+  'permission denied for function retry_crawl_job',
+  'an anonymous caller who tries to retry is refused'
+);
+
+select * from finish();
+rollback;

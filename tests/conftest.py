@@ -1,0 +1,84 @@
+"""Servers and databases for the tests.
+
+Each test that asks for `server` or `database` runs once per PostgreSQL version at hand. A server
+lives for the run, in a directory and on a port of its own, so that two runs never meet.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local.database import bootstrap, migrate
+from tests.support.database import Database
+from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        '--postgres',
+        action='append',
+        type=int,
+        choices=VERSIONS,
+        help='run only on this PostgreSQL version (may be repeated)',
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if 'server' in metafunc.fixturenames:
+        versions: list[int] = metafunc.config.getoption('--postgres') or list(VERSIONS)
+        metafunc.parametrize('server', versions, indirect=True, scope='session', ids='pg{}'.format)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that other accounts may pass through, as the server's may have to."""
+    with tempfile.TemporaryDirectory(prefix='silkline-') as name:
+        path = Path(name)
+        path.chmod(0o711)
+        yield path
+
+
+@pytest.fixture(scope='session')
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A running server; databases on it are made by the fixtures below."""
+    with tempfile.TemporaryDirectory(prefix='silkline-') as name:
+        Path(name).chmod(0o711)
+        try:
+            postgres = make_server(request.param, Path(name))
+        except Missing as missing:
+            pytest.skip(str(missing))
+        with postgres:
+            yield Server(postgres)
+
+
+@pytest.fixture(scope='session')
+def template(server: Server) -> Iterator[str]:
+    with server.template() as name:
+        yield name
+
+
+@pytest.fixture
+def database(server: Server, template: str) -> Iterator[Database]:
+    """A database with all migrations applied, for one test."""
+    with server.database(template) as database:
+        yield database
+
+
+@pytest.fixture
+def bare_database(server: Server) -> Iterator[Database]:
+    """A database as Supabase hands it over: no migration applied."""
+    with server.database() as database:
+        yield database
+
+
+@pytest.fixture(scope='session')
+def cron_database(server: Server) -> Iterator[Database]:
+    """The one database of a server that has pg_cron, migrated; shared by the whole run."""
+    if not server.postgres.has_extension('pg_cron'):
+        pytest.skip(f'PostgreSQL {server.version} here has no pg_cron: Debian has it for 15')
+    bootstrap(server.postgres, 'postgres')
+    with Database(server.postgres, 'postgres') as database:
+        migrate(database.url(), MIGRATIONS)
+        yield database

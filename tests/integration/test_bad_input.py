@@ -1,0 +1,523 @@
+"""Every function of the API against every kind of bad input: refused with a code and a sentence,
+and no row of the queue changed. What each function does with good input is tested elsewhere.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.support.database import Database
+from tests.support.queue import (
+    checkpoint,
+    claim_one,
+    digest,
+    enqueue,
+    fetched,
+    found,
+    sqlstate,
+)
+from tests.support.servers import Server
+
+# Values that stand for what only the database of the test knows.
+OWN_JOB, STRANGE_JOB, UNKNOWN_JOB, LEASE, UNKNOWN = (
+    object(),
+    object(),
+    object(),
+    object(),
+    object(),
+)
+HUGE = 'x' * 10_000_000
+URL = 'https://site.example/'
+
+USER, WORKER, SERVICE = 'authenticated', 'crawl_worker', 'service_role'
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function of the API: who may call it, and arguments that it takes."""
+
+    caller: str
+    good: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+FUNCTIONS = {
+    'enqueue_crawl_job': Function(USER, {'p_payload': {'url': URL}}),
+    'enqueue_crawl_jobs': Function(USER, {'p_jobs': [{'payload': {'url': URL}}]}),
+    'pause_crawl_job': Function(USER, {'p_job_id': OWN_JOB}),
+    'resume_crawl_job': Function(USER, {'p_job_id': OWN_JOB}),
+    'stop_crawl_job': Function(USER, {'p_job_id': OWN_JOB}),
+    'cancel_crawl_job': Function(USER, {'p_job_id': OWN_JOB}),
+    'retry_crawl_job': Function(USER, {'p_job_id': OWN_JOB}),
+    'crawl_progress': Function(USER, {'p_job_id': OWN_JOB}),
+    'explain_crawl_job': Function(USER, {'p_job_id': OWN_JOB}),
+    'pending_crawl_work': Function(USER),
+    'crawl_queue_stats': Function(USER),
+    'claim_crawl_jobs': Function(WORKER, {'p_worker_id': UNKNOWN, 'p_lease_tokens': []}),
+    'heartbeat_crawl_jobs': Function(WORKER, {'p_worker_id': UNKNOWN, 'p_lease_tokens': []}),
+    'checkpoint_crawl_job': Function(WORKER, {'p_lease_token': LEASE, 'p_batch': {'seq': 2}}),
+    'complete_crawl_job': Function(WORKER, {'p_lease_token': LEASE}),
+    'fail_crawl_job': Function(WORKER, {'p_lease_token': LEASE, 'p_error_code': 'oom'}),
+    'release_crawl_job': Function(WORKER, {'p_lease_token': LEASE}),
+    'reap_crawl_jobs': Function(WORKER),
+    'maintain_crawl_queue': Function(SERVICE),
+    'list_crawl_workers': Function(SERVICE),
+    'crawl_doctor': Function(SERVICE),
+}
+OF_A_JOB = [name for name, function in FUNCTIONS.items() if 'p_job_id' in function.good]
+OF_A_LEASE = [name for name, function in FUNCTIONS.items() if 'p_lease_token' in function.good]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A queue in which something goes on: two users, a crawl in flight, an ended job."""
+
+    database: Database
+    user: UUID
+    values: dict[int, UUID]
+
+    def call(self, name: str, caller: str | None = None, **bad: Any) -> Any:
+        function = FUNCTIONS[name]
+        params = {
+            key: self.values.get(id(value), value) for key, value in (function.good | bad).items()
+        }
+        caller = caller or function.caller
+        return self.database.call(
+            name, role=caller, user=self.user if caller == USER else None, **params
+        )
+
+
+@pytest.fixture(scope='module')
+def world(server: Server, template: str) -> Iterator[World]:
+    with server.database(template) as database:
+        user, stranger = database.user(), database.user()
+        own_job = enqueue(database, user=user)
+        lease = claim_one(database)
+        checkpoint(
+            database, lease.token, 1, want=2, discovered=[found(number) for number in range(1, 5)]
+        )
+        ended = enqueue(database, 'ended.example', user=user)
+        database.call('cancel_crawl_job', user=user, p_job_id=ended)
+        strange_job = enqueue(database, 'strange.example', user=stranger)
+        values = {
+            id(OWN_JOB): own_job,
+            id(STRANGE_JOB): strange_job,
+            id(UNKNOWN_JOB): uuid4(),
+            id(LEASE): lease.token,
+            id(UNKNOWN): uuid4(),
+        }
+        yield World(database, user, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """One bad call and the start of the SQLSTATE it is refused with."""
+
+    function: str
+    what: str
+    params: dict[str, Any]
+    code: str = 'PT4'
+    caller: str | None = None
+
+    def __str__(self) -> str:
+        return f'{self.function}-{self.what}'.replace(' ', '_')
+
+
+def payloads() -> Iterator[Bad]:
+    """Bad payloads, to both ways in."""
+    bad = {
+        'no url': {},
+        'a javascript url': {'url': 'javascript:alert(1)'},
+        'a file url': {'url': 'file:///etc/passwd'},
+        'a url with a password': {'url': 'https://user:secret@site.example/'},
+        'a url with a space': {'url': 'https://site.example/a b'},
+        'a url without a host': {'url': 'https:///path'},
+        'a url with a line break': {'url': 'https://site.example/\r\nX: y'},
+        'a url with a backslash': {'url': 'https://site.example\\@evil.example/'},
+        'a url with a bad port': {'url': 'https://site.example:port/'},
+        'a long url': {'url': URL + 'x' * 2048},
+        'a long host': {'url': f'https://{"x" * 400}.example/'},
+        'a number for a url': {'url': 5},
+        'null for a url': {'url': None},
+        'an unknown key': {'url': URL, 'max_pagse': 5},
+        'negative max_pages': {'url': URL, 'max_pages': -1},
+        'a fraction for max_pages': {'url': URL, 'max_pages': 1.5},
+        'a decimal point in max_pages': {'url': URL, 'max_pages': 3.0},
+        'a decimal point in max_retries': {'url': URL, 'max_retries': 3.0},
+        'text for max_pages': {'url': URL, 'max_pages': '5'},
+        'null for max_pages': {'url': URL, 'max_pages': None},
+        'huge max_pages': {'url': URL, 'max_pages': 10**30},
+        'negative delay': {'url': URL, 'delay_seconds': -0.1},
+        'negative max_retries': {'url': URL, 'max_retries': -1},
+        'an unknown strategy': {'url': URL, 'strategy': 'everything'},
+        'text for a boolean': {'url': URL, 'obey_robots': 'no'},
+        'a text for a list': {'url': URL, 'include': '.*'},
+        'a list of empty texts': {'url': URL, 'include': ['']},
+        'a list of null': {'url': URL, 'include': [None]},
+        'a long list': {'url': URL, 'include': ['x'] * 101},
+        'urls without strategy list': {'url': URL, 'urls': [URL]},
+        'strategy list without urls': {'strategy': 'list'},
+        'strategy list with no urls': {'strategy': 'list', 'urls': []},
+        'a javascript url in urls': {'strategy': 'list', 'urls': [URL, 'javascript:alert(1)']},
+        'null in urls': {'strategy': 'list', 'urls': [None]},
+        'ten megabytes': {'url': URL, 'user_agent': HUGE},
+        'ten megabytes of keys': {'url': URL, HUGE: 1},
+    }
+    for what, payload in bad.items():
+        yield Bad('enqueue_crawl_job', what, {'p_payload': payload})
+        yield Bad(
+            'enqueue_crawl_jobs',
+            what,
+            {'p_jobs': [{'payload': {'url': URL}}, {'payload': payload}]},
+        )
+
+
+def jobs() -> Iterator[Bad]:
+    """Other bad arguments of the enqueue functions."""
+    for what, params in {
+        'null payload': {'p_payload': None},
+        'a list for a payload': {'p_payload': Jsonb([])},
+        'a text for a payload': {'p_payload': Jsonb('x')},
+        'an unknown kind': {'p_kind': 'mining'},
+        'an empty kind': {'p_kind': ''},
+        'a low priority': {'p_priority': -101},
+        'a priority that users may not give': {'p_priority': 11},
+        'a huge priority': {'p_priority': 2_000_000_000},
+        'an empty source': {'p_source_id': ''},
+        'a long source': {'p_source_id': 'x' * 501},
+        'ten megabytes of source': {'p_source_id': HUGE},
+        'an empty idempotency key': {'p_idempotency_key': ''},
+        'a long idempotency key': {'p_idempotency_key': 'x' * 201},
+        'a run_after too far ahead': {'p_run_after': '2999-01-01'},
+        'another user as owner': {'p_user_id': str(uuid4())},
+    }.items():
+        yield Bad('enqueue_crawl_job', what, params)
+    good = {'payload': {'url': URL}}
+    for what, entries in {
+        'null': None,
+        'an object': Jsonb({}),
+        'no jobs': Jsonb([]),
+        'a text for a job': Jsonb(['x']),
+        'null for a job': Jsonb([None]),
+        'a job without a payload': Jsonb([{}]),
+        'an unknown key of a job': Jsonb([{**good, 'user_id': str(uuid4())}]),
+        'text for a priority': Jsonb([{**good, 'priority': 'high'}]),
+        'a fraction for a priority': Jsonb([{**good, 'priority': 1.5}]),
+        'a huge priority': Jsonb([{**good, 'priority': 10**30}]),
+        'an object for a kind': Jsonb([{**good, 'kind': {}}]),
+        'one bad job after good ones': Jsonb([good, good, {'payload': {}}]),
+        'too many jobs': Jsonb([good] * 10_001),
+    }.items():
+        yield Bad('enqueue_crawl_jobs', what, {'p_jobs': entries})
+    yield Bad(
+        'enqueue_crawl_jobs',
+        'no time for run_after',
+        {'p_jobs': Jsonb([{**good, 'run_after': 'soon'}])},
+        'PT4|22',
+    )
+
+
+def ids() -> Iterator[Bad]:
+    for name in OF_A_JOB:
+        yield Bad(name, 'null id', {'p_job_id': None})
+        yield Bad(name, 'an unknown job', {'p_job_id': UNKNOWN_JOB}, 'PT404')
+        yield Bad(name, "another user's job", {'p_job_id': STRANGE_JOB}, 'PT404')
+    yield Bad('retry_crawl_job', 'null urls', {'p_urls': None})
+    yield Bad('retry_crawl_job', 'unknown urls', {'p_urls': 'some'})
+    yield Bad('retry_crawl_job', 'ten megabytes', {'p_urls': HUGE})
+    yield Bad('retry_crawl_job', 'a running job', {'p_urls': 'all'}, 'PT409')
+
+
+def lease_arguments() -> Iterator[Bad]:
+    for name in OF_A_LEASE:
+        yield Bad(name, 'null token', {'p_lease_token': None})
+    for name in ('claim_crawl_jobs', 'heartbeat_crawl_jobs'):
+        yield Bad(name, 'null worker', {'p_worker_id': None})
+        yield Bad(name, 'null tokens', {'p_lease_tokens': None})
+        yield Bad(name, 'a null token', {'p_lease_tokens': [uuid4(), None]})
+        yield Bad(name, 'too many tokens', {'p_lease_tokens': [uuid4() for _ in range(1001)]})
+    for what, params, code in (
+        ('null worker description', None, 'PT4'),
+        ('a list for a worker', Jsonb([]), 'PT4'),
+        ('text for slots', {'slots': 'many'}, ('PT4', '22')),
+        ('negative slots', {'slots': -1}, ('PT4', '23514')),
+        ('huge slots', {'slots': 10**30}, ('PT4', '22')),
+        ('a text for kinds', {'kinds': 'crawl'}, ('PT4', '22')),
+    ):
+        yield from (
+            Bad('heartbeat_crawl_jobs', what, {'p_worker': params}, part)
+            for part in [code if isinstance(code, str) else '|'.join(code)]
+        )
+    yield Bad('complete_crawl_job', 'null result', {'p_result': None})
+    yield Bad('complete_crawl_job', 'a list for a result', {'p_result': Jsonb([])})
+    yield Bad('complete_crawl_job', 'ten megabytes', {'p_result': {'x': HUGE}})
+    yield Bad('complete_crawl_job', 'urls left', {}, 'PT409')
+    yield Bad('fail_crawl_job', 'null code', {'p_error_code': None})
+    yield Bad('fail_crawl_job', 'empty code', {'p_error_code': ''})
+    yield Bad('fail_crawl_job', 'a sentence for a code', {'p_error_code': 'it broke'})
+    yield Bad('fail_crawl_job', 'ten megabytes', {'p_error_code': HUGE})
+    yield Bad('fail_crawl_job', 'a negative wait', {'p_retry_after_seconds': -1})
+    yield Bad('fail_crawl_job', 'a wait of years', {'p_retry_after_seconds': 10**9})
+    yield Bad('release_crawl_job', 'null reason', {'p_reason': None})
+    yield Bad('release_crawl_job', 'unknown reason', {'p_reason': 'tired'})
+    yield Bad('release_crawl_job', 'ten megabytes', {'p_reason': HUGE})
+    for limit in (None, -1, 0, 1001, 2_000_000_000):
+        yield Bad('reap_crawl_jobs', f'limit {limit}', {'p_limit': limit})
+
+
+def batches() -> Iterator[Bad]:
+    for want in (None, -1, 1001):
+        yield Bad('checkpoint_crawl_job', f'want {want}', {'p_want': want})
+    one = str(UUID(int=1))
+    for what, batch, code in (
+        ('null', None, 'PT4'),
+        ('a list', Jsonb([]), 'PT4'),
+        ('no seq', {}, 'PT4'),
+        ('seq null', {'seq': None}, 'PT4'),
+        ('seq zero', {'seq': 0}, 'PT4'),
+        ('negative seq', {'seq': -1}, 'PT4'),
+        ('a fraction for seq', {'seq': 1.5}, 'PT4'),
+        ('huge seq', {'seq': 10**30}, 'PT4'),
+        ('text for seq', {'seq': 'two'}, 'PT4'),
+        ('an unknown key', {'seq': 2, 'pages': []}, 'PT4'),
+        ('ten megabytes of key', {'seq': 2, HUGE: []}, 'PT4'),
+        ('an object for finished', {'seq': 2, 'finished': {}}, 'PT4'),
+        ('null for discovered', {'seq': 2, 'discovered': None}, 'PT4'),
+        ('a number for current_url', {'seq': 2, 'current_url': 5}, 'PT4'),
+        ('too many finished', {'seq': 2, 'finished': [{}] * 5001}, 'PT4'),
+        ('too many discovered', {'seq': 2, 'discovered': [{}] * 50001}, 'PT4'),
+        ('texts for finished', {'seq': 2, 'finished': ['x']}, 'PT4|22'),
+        ('an unknown status', {'seq': 2, 'finished': [fetched(1, status='eaten')]}, 'PT4|22'),
+        ('no uuid for a key', {'seq': 2, 'finished': [fetched(1, url_key='x')]}, 'PT4|22'),
+        ('text for bytes', {'seq': 2, 'finished': [fetched(1, bytes='many')]}, 'PT4|22'),
+        (
+            'an unknown skip reason',
+            {'seq': 2, 'finished': [{'url_key': one, 'status': 'skipped', 'skip_reason': 'x'}]},
+            'PT4|23514',
+        ),
+        (
+            'skipped without a reason',
+            {'seq': 2, 'finished': [{'url_key': one, 'status': 'skipped'}]},
+            'PT4|23514',
+        ),
+        (
+            'a page without a hash',
+            {'seq': 2, 'finished': [{'url_key': one, 'status': 'done', 'page': {'url': URL}}]},
+            'PT4|23502',
+        ),
+        ('a link without a url', {'seq': 2, 'discovered': [found(9, url=None)]}, 'PT4|23502'),
+        ('a link without a key', {'seq': 2, 'discovered': [{'url': URL}]}, 'PT4|23502'),
+        ('negative depth', {'seq': 2, 'discovered': [found(9, depth=-1)]}, 'PT4|23514'),
+        ('huge depth', {'seq': 2, 'discovered': [found(9, depth=10**6)]}, 'PT4|22'),
+        ('a long link', {'seq': 2, 'discovered': [found(9, url=HUGE)]}, 'PT4|23514'),
+        ('a host without a name', {'seq': 2, 'hosts': [{'error_streak': 1}]}, 'PT4|23502'),
+        (
+            'a negative delay',
+            {'seq': 2, 'hosts': [{'host': 'x', 'crawl_delay_seconds': -1}]},
+            'PT4|23514',
+        ),
+        (
+            'text for a delay',
+            {'seq': 2, 'hosts': [{'host': 'x', 'crawl_delay_seconds': 'long'}]},
+            'PT4|22',
+        ),
+        (
+            'text for a wait',
+            {'seq': 2, 'retried': [{'url_key': one, 'after_seconds': 'long'}]},
+            'PT4|22',
+        ),
+    ):
+        yield Bad('checkpoint_crawl_job', what, {'p_batch': batch}, code)
+
+
+WRONG_TYPES = {
+    'p_payload': '{',
+    'p_jobs': '{',
+    'p_priority': 'high',
+    'p_run_after': 'soon',
+    'p_user_id': 'me',
+    'p_job_id': '1',
+    'p_worker_id': '1',
+    'p_lease_tokens': 'x',
+    'p_kinds': 'crawl',
+    'p_worker': '{',
+    'p_lease_token': '1',
+    'p_batch': '{',
+    'p_want': 'many',
+    'p_result': '{',
+    'p_audit': '{',
+    'p_is_retryable': 'perhaps',
+    'p_retry_after_seconds': 'soon',
+    'p_limit': 'all',
+}
+OPTIONAL = {
+    'enqueue_crawl_job': ('p_priority', 'p_run_after', 'p_user_id'),
+    'enqueue_crawl_jobs': ('p_user_id',),
+    'claim_crawl_jobs': ('p_kinds',),
+    'heartbeat_crawl_jobs': ('p_worker',),
+    'checkpoint_crawl_job': ('p_want',),
+    'complete_crawl_job': ('p_result', 'p_audit'),
+    'fail_crawl_job': ('p_is_retryable', 'p_retry_after_seconds'),
+    'reap_crawl_jobs': ('p_limit',),
+}
+
+
+def wrong_types() -> Iterator[Bad]:
+    for name, function in FUNCTIONS.items():
+        for parameter in (*function.good, *OPTIONAL.get(name, ())):
+            if parameter in WRONG_TYPES:
+                yield Bad(
+                    name, f'wrong type of {parameter}', {parameter: WRONG_TYPES[parameter]}, '22'
+                )
+
+
+def callers() -> Iterator[Bad]:
+    for name, function in FUNCTIONS.items():
+        for caller in ('anon', USER, WORKER):
+            if caller != function.caller:
+                yield Bad(name, f'called by {caller}', {}, '42501', caller)
+
+
+BAD_CALLS = [
+    *payloads(),
+    *jobs(),
+    *ids(),
+    *lease_arguments(),
+    *batches(),
+    *wrong_types(),
+    *callers(),
+]
+
+
+@pytest.mark.parametrize('bad', BAD_CALLS, ids=str)
+def test_a_bad_call_is_refused_with_a_sentence_and_changes_no_row(world: World, bad: Bad) -> None:
+    before = digest(world.database)
+
+    with pytest.raises(psycopg.Error) as refused:
+        world.call(bad.function, bad.caller, **bad.params)
+
+    assert refused.value.sqlstate is not None
+    assert refused.value.sqlstate.startswith(tuple(bad.code.split('|'))), refused.value
+    message = refused.value.diag.message_primary or ''
+    assert len(message.split()) >= 3
+    assert len(message) < 500
+    if refused.value.sqlstate.startswith('PT'):
+        assert refused.value.diag.message_hint
+    assert digest(world.database) == before
+
+
+@pytest.mark.parametrize('name', OF_A_LEASE)
+def test_an_unknown_token_is_answered_lost_and_changes_no_row(world: World, name: str) -> None:
+    before = digest(world.database)
+
+    [answer] = world.call(name, p_lease_token=UNKNOWN)
+
+    assert answer.get('checkpoint_crawl_job', answer)['command'] == 'lost'
+    assert digest(world.database) == before
+
+
+@pytest.mark.parametrize('kinds', [[], ['mining'], [None]], ids=str)
+def test_a_claim_of_kinds_that_nobody_enqueued_takes_nothing(
+    world: World, kinds: list[str | None]
+) -> None:
+    before = digest(world.database)
+
+    assert world.call('claim_crawl_jobs', p_lease_tokens=[uuid4()], p_kinds=kinds) == []
+
+    assert digest(world.database) == before
+
+
+def test_a_caller_who_is_not_signed_in_is_told_so(world: World) -> None:
+    before = digest(world.database)
+
+    for name in ('enqueue_crawl_job', 'pause_crawl_job', 'cancel_crawl_job', 'retry_crawl_job'):
+        params = {
+            key: world.values.get(id(value), value) for key, value in FUNCTIONS[name].good.items()
+        }
+        call = partial(world.database.call, name, role=USER, **params)
+        assert sqlstate(call) == 'PT401'
+
+    assert digest(world.database) == before
+
+
+def test_every_function_of_the_api_is_tried(world: World) -> None:
+    rows = world.database.query(
+        """
+        select function.proname as name
+        from pg_proc as function
+        where function.pronamespace = 'public'::regnamespace
+          and function.prokind = 'f'
+          and function.proname like '%crawl%'
+        """
+    )
+    assert {row['name'] for row in rows} == set(FUNCTIONS)
+
+
+# What looks bad and is not: the call is taken, and the queue goes on
+
+
+def test_the_options_of_a_plugin_do_not_stop_its_checkpoints(database: Database) -> None:
+    database.query("update crawl_settings set plugin_kinds = '{mine}' where id")
+    payload = {'max_pages': 'all of them'}
+    if sqlstate(partial(enqueue, database, p_kind='mine', payload=payload)) is not None:
+        return
+    lease = claim_one(database)
+
+    assert len(checkpoint(database, lease.token, 1, want=1, discovered=[found(1)])['tasks']) == 1
+
+
+def test_a_token_named_twice_in_one_claim_gets_one_job(database: Database) -> None:
+    enqueue(database, 'a.example')
+    enqueue(database, 'b.example')
+    token = uuid4()
+
+    jobs = database.call(
+        'claim_crawl_jobs', p_worker_id=uuid4(), p_lease_tokens=[token, token], p_kinds=['crawl']
+    )
+
+    assert [job['lease_token'] for job in jobs] == [token]
+
+
+def test_a_host_named_twice_in_one_batch_is_stored_once(database: Database) -> None:
+    enqueue(database)
+    lease = claim_one(database)
+
+    checkpoint(
+        database,
+        lease.token,
+        1,
+        hosts=[
+            {'host': 'site.example', 'error_streak': 1},
+            {'host': 'Site.Example', 'error_streak': 2},
+        ],
+    )
+
+    [host] = database.query('select host, error_streak from crawl_hosts')
+    assert (host['host'], host['error_streak']) == ('site.example', 2)
+
+
+def test_a_url_finished_twice_in_one_batch_counts_once(database: Database) -> None:
+    enqueue(database)
+    lease = claim_one(database)
+    checkpoint(database, lease.token, 1, want=1, discovered=[found(1)])
+
+    answer = checkpoint(database, lease.token, 2, finished=[fetched(1), fetched(1)])
+
+    assert answer['drained']
+    [state] = database.query('select total_done, pages_new from crawl_states')
+    assert (state['total_done'], state['pages_new']) == (1, 1)
+
+
+def test_a_url_that_is_not_finished_brings_no_page(database: Database) -> None:
+    enqueue(database)
+    lease = claim_one(database)
+    checkpoint(database, lease.token, 1, want=1, discovered=[found(1)])
+
+    sqlstate(partial(checkpoint, database, lease.token, 2, finished=[fetched(1, status='pending')]))
+
+    assert database.query('select from crawl_pages') == []

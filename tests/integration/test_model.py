@@ -1,0 +1,659 @@
+"""Random sequences of all functions against a small model of the states of a job.
+
+The model knows what each call answers and what it changes; it does not know the order of the
+line, so the jobs and URLs that the queue hands out are taken from its answer and checked. After
+each step the rows must equal the model, and no rule of `broken_rules` may be broken.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.support.database import Database
+from tests.support.queue import broken_rules, checkpoint, set_limits, silence, sqlstate
+
+COMMANDS = {'paused': 'pause', 'stopped': 'stop', 'cancelled': 'cancel'}
+FROM = {
+    'pause': {'pending', 'processing', 'paused'},
+    'resume': {'pending', 'processing', 'paused', 'stopped'},
+    'stop': {'pending', 'processing', 'paused', 'stopped'},
+    'cancel': {'pending', 'processing', 'paused', 'cancelled'},
+}
+WORKERS = [UUID(int=number) for number in (1, 2)]
+HOSTS = ['a.example', 'b.example', 'c.example']
+RANGE = st.integers(0, 1000)
+
+PROFILE = settings(
+    max_examples=80,
+    stateful_step_count=80,
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    database=None,
+    phases=[Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+@dataclass(slots=True)
+class Task:
+    """A URL of a job."""
+
+    status: str = 'pending'
+    crashes: int = 0
+    attempts: int = 0
+    is_later: bool = False
+    lacks_budget: bool = False
+
+
+@dataclass(slots=True)
+class Job:
+    """A job as section 5 of the design describes it."""
+
+    user: UUID | None
+    host: str
+    max_retries: int
+    max_pages: int
+    is_later: bool
+    status: str = 'pending'
+    retry_count: int = 0
+    attempt: int = 0
+    spent: int = 0
+    token: UUID | None = None
+    worker_id: UUID | None = None
+    receipt: UUID | None = None
+    tasks: dict[UUID, Task] = field(default_factory=dict[UUID, Task])
+
+    def of_status(self, *statuses: str) -> list[UUID]:
+        return [key for key, task in self.tasks.items() if task.status in statuses]
+
+    def due(self) -> list[Task]:
+        return [
+            task for task in self.tasks.values() if task.status == 'pending' and not task.is_later
+        ]
+
+    @property
+    def budget(self) -> int:
+        return max(self.max_pages - self.spent, 0)
+
+    @property
+    def answer(self) -> tuple[str, str]:
+        return COMMANDS.get(self.status, 'continue'), self.status
+
+    def end_lease(self, *, leaves_receipt: bool = True) -> None:
+        self.receipt = self.token if leaves_receipt else None
+        self.token = self.worker_id = None
+
+    def free_tasks(self, *, is_crash: bool) -> int:
+        poison = 0
+        for key in self.of_status('in_progress'):
+            task = self.tasks[key]
+            task.status = 'pending'
+            if is_crash and task.crashes:
+                task.status = 'error'
+                poison += 1
+            task.crashes += is_crash
+        return poison
+
+    def crash(self, *, is_retryable: bool = True) -> int:
+        """What a crash does to a job that runs; a user's word stands."""
+        poison = self.free_tasks(is_crash=True)
+        if self.status == 'processing':
+            if not is_retryable or (self.retry_count == self.max_retries and not poison):
+                self.status = 'failed'
+            else:
+                self.status = 'pending'
+                self.retry_count += not poison
+        return poison
+
+
+@dataclass(slots=True)
+class Sent:
+    """The last checkpoint of a token, to be sent again."""
+
+    seq: int
+    batch: dict[str, Any]
+    want: int
+    tasks: list[Any]
+
+
+class Queue(RuleBasedStateMachine):
+    """All callers of the queue, one call at a time."""
+
+    def __init__(self, database: Database, users: list[UUID]) -> None:
+        super().__init__()
+        self.database = database
+        self.users: list[UUID | None] = [*users, None]
+        self.jobs: dict[UUID, Job] = {}
+        self.tokens: list[UUID] = []
+        self.sent: dict[UUID, Sent] = {}
+        self.urls = 0
+        self.max_jobs_per_host = 1
+        self.max_running: int | None = None
+        database.query(
+            """
+            truncate public.crawl_jobs, public.crawl_states, public.crawl_tasks,
+              public.crawl_pages, public.crawl_hosts, public.crawl_audits, public.crawl_events,
+              public.crawl_workers
+            """
+        )
+
+    # What the rules pick from
+
+    def job_at(self, number: int) -> tuple[UUID, Job]:
+        return list(self.jobs.items())[number % len(self.jobs)]
+
+    def token_at(self, number: int, *, is_live: bool) -> UUID:
+        live = [job.token for job in self.jobs.values() if job.token]
+        tokens = live if is_live and live else self.tokens
+        return tokens[number % len(tokens)]
+
+    def by_token(self, token: UUID) -> tuple[UUID | None, Job | None]:
+        """The job that a token holds, or whose lease it has ended itself."""
+        for job_id, job in self.jobs.items():
+            if token in (job.token, job.receipt):
+                return job_id, job
+        return None, None
+
+    def new_tokens(self, count: int) -> list[UUID]:
+        first = len(self.tokens)
+        tokens = [UUID(int=2**64 + first + number) for number in range(count)]
+        self.tokens += tokens
+        return tokens
+
+    def leased(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.token]
+
+    # Limits
+
+    @initialize(per_host=st.integers(1, 2), running=st.sampled_from([None, 1, 2]))
+    def choose_limits(self, per_host: int, running: int | None) -> None:
+        self.max_jobs_per_host, self.max_running = per_host, running
+        set_limits(
+            self.database,
+            max_jobs_per_host=per_host,
+            max_running_jobs_per_user=running,
+            max_open_jobs_per_user=None,
+            max_jobs_per_user_per_day=None,
+            backoff_cap_seconds=7200,
+            backoff_base_seconds=3600,
+        )
+        for number, host in enumerate([*HOSTS, HOSTS[0]]):
+            self.enqueue_for(self.users[number % 3], [host], max_retries=number % 3)
+        self.claim(WORKERS[0], 3, repeats=False)
+        for job in self.leased():
+            self.send(job.token, [], discovered=4, want=2)
+
+    @rule(per_host=st.integers(1, 2), running=st.sampled_from([None, 1, 2]))
+    def change_limits(self, per_host: int, running: int | None) -> None:
+        """An operator may; what runs already goes on, so no lower than that here."""
+        leased = self.leased()
+        if any(sum(job.host == host for job in leased) > per_host for host in HOSTS):
+            return
+        if running and any(
+            sum(job.user == user for job in leased) > running for user in self.users if user
+        ):
+            return
+        self.max_jobs_per_host, self.max_running = per_host, running
+        set_limits(self.database, max_jobs_per_host=per_host, max_running_jobs_per_user=running)
+        self.maintain()
+
+    # Users
+
+    @rule(
+        user=RANGE,
+        hosts=st.lists(st.sampled_from(HOSTS), min_size=1, max_size=4),
+        priority=st.integers(-1, 1),
+        is_later=st.sampled_from([False, False, False, True]),
+        max_retries=st.integers(0, 2),
+        max_pages=st.sampled_from([3, 50]),
+        key=st.sampled_from([None, 'monday', 'tuesday']),
+    )
+    def enqueue(self, user: int, hosts: list[str], **options: Any) -> None:
+        self.enqueue_for(self.users[user % len(self.users)], hosts, **options)
+
+    def enqueue_for(
+        self,
+        owner: UUID | None,
+        hosts: list[str],
+        *,
+        priority: int = 0,
+        is_later: bool = False,
+        max_retries: int = 1,
+        max_pages: int = 50,
+        key: str | None = None,
+    ) -> None:
+        options = {'max_retries': max_retries, 'max_pages': max_pages}
+        entries: list[dict[str, Any]] = [
+            {
+                'payload': {'url': f'https://{host}/', **options},
+                'priority': priority,
+                **({'run_after': '2026-12-31T00:00:00Z'} if is_later else {}),
+                **({'idempotency_key': f'{key}-{owner}-{host}-{options}'} if key else {}),
+            }
+            for host in hosts
+        ]
+        enqueue = partial(self.database.call, 'enqueue_crawl_jobs', p_jobs=entries, p_user_id=owner)
+        job_ids = [UUID(job_id) for job_id in enqueue()[0]['enqueue_crawl_jobs']['job_ids']]
+        for host, job_id in zip(hosts, job_ids, strict=True):
+            assert key or job_id not in self.jobs
+            self.jobs.setdefault(job_id, Job(owner, host, max_retries, max_pages, is_later))
+        if key:
+            again = enqueue()[0]['enqueue_crawl_jobs']['job_ids']
+            assert [UUID(job_id) for job_id in again] == job_ids
+
+    @precondition(lambda self: self.jobs)
+    @rule(
+        number=RANGE,
+        wish=st.sampled_from(['pause', 'pause', 'resume', 'resume', 'stop', 'cancel']),
+        times=st.integers(1, 2),
+    )
+    def press(self, number: int, wish: str, times: int) -> None:
+        job_id, job = self.job_at(number)
+        for _ in range(times):
+            button = partial(
+                self.database.call, f'{wish}_crawl_job', user=job.user, p_job_id=job_id
+            )
+            if job.status not in FROM[wish]:
+                assert sqlstate(button) == 'PT409'
+                continue
+            [row] = button()
+            match wish:
+                case 'resume' if job.status in ('paused', 'stopped'):
+                    job.status = 'processing' if job.token else 'pending'
+                case 'resume':
+                    pass
+                case _:
+                    job.status = {'pause': 'paused', 'stop': 'stopped', 'cancel': 'cancelled'}[wish]
+            # A resumed job may keep the time it was scheduled for, or not: the line tells.
+            if job.status == 'pending':
+                job.is_later = row['waits_for'] == 'time'
+            assert row['status'] == job.status
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=RANGE, urls=st.sampled_from(['failed', 'all']))
+    def retry(self, number: int, urls: str) -> None:
+        job_id, job = self.job_at(number)
+        call = partial(
+            self.database.call, 'retry_crawl_job', user=job.user, p_job_id=job_id, p_urls=urls
+        )
+        has_ended = job.status in ('failed', 'stopped', 'completed')
+        has_more = urls == 'all' or job.of_status('error', 'pending')
+        if not has_ended or (job.status == 'completed' and not has_more):
+            assert sqlstate(call) == 'PT409'
+            return
+        call()
+        job.free_tasks(is_crash=False)
+        again = job.of_status('error')
+        if urls == 'all':
+            again += job.of_status('done')
+            # What was skipped when it was found stays so, unless only the budget was short.
+            again += [
+                key
+                for key in job.of_status('skipped')
+                if job.tasks[key].attempts or job.tasks[key].lacks_budget
+            ]
+        job.spent = 0 if urls == 'all' else max(job.spent - len(job.of_status('error')), 0)
+        for key in again:
+            job.tasks[key] = Task()
+        job.status, job.retry_count, job.is_later = 'pending', 0, False
+        job.end_lease(leaves_receipt=False)
+
+    # Workers
+
+    @rule(worker=st.sampled_from(WORKERS), count=st.integers(1, 4), repeats=st.booleans())
+    def claim(self, worker: UUID, count: int, *, repeats: bool) -> None:
+        tokens = self.new_tokens(count)
+        call = partial(
+            self.database.call, 'claim_crawl_jobs', p_worker_id=worker, p_lease_tokens=tokens
+        )
+        rows = call()
+        was_idle = not self.leased()
+        eligible = [
+            job for job in self.jobs.values() if job.status == 'pending' and not job.is_later
+        ]
+        assert len(rows) <= min(count, len(eligible))
+        assert rows or not eligible or not was_idle
+        for row in rows:
+            job = self.jobs[row['id']]
+            assert job in eligible
+            assert row['lease_token'] in tokens
+            job.status, job.token, job.worker_id = 'processing', row['lease_token'], worker
+            job.attempt += 1
+            job.receipt = None
+        assert len({row['lease_token'] for row in rows}) == len(rows)
+        if repeats and len(rows) == count:
+            assert sorted(row['id'] for row in call()) == sorted(row['id'] for row in rows)
+
+    @precondition(lambda self: self.tokens)
+    @rule(worker=st.sampled_from(WORKERS))
+    def heartbeat(self, worker: UUID) -> None:
+        """Of all tokens there ever were: only those that this worker holds are not lost."""
+        rows = self.database.call(
+            'heartbeat_crawl_jobs', p_worker_id=worker, p_lease_tokens=self.tokens
+        )
+        held = {job.token: job for job in self.jobs.values() if job.worker_id == worker}
+        assert {row['lease_token']: row['command'] for row in rows} == {
+            token: held[token].answer[0] if token in held else 'lost' for token in self.tokens
+        }
+
+    @precondition(lambda self: self.tokens)
+    @rule(
+        number=RANGE,
+        is_live=st.sampled_from([True, True, True, False]),
+        ends=st.lists(
+            st.lists(
+                st.sampled_from(['done', 'done', 'error', 'skipped', 'retried', 'retried later']),
+                max_size=4,
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        discovered=st.integers(0, 4),
+        want=st.integers(0, 4),
+        repeats=st.booleans(),
+    )
+    def crawl(
+        self,
+        number: int,
+        *,
+        is_live: bool,
+        ends: list[list[str]],
+        discovered: int,
+        want: int,
+        repeats: bool,
+    ) -> None:
+        """A few checkpoints under one token, each with what the one before handed out."""
+        token = self.token_at(number, is_live=is_live)
+        for finished in ends:
+            self.send(token, finished, discovered=discovered, want=want)
+            if repeats and token in self.sent:
+                self.send_again(token)
+
+    def send(self, token: UUID | None, finished: list[str], *, discovered: int, want: int) -> None:
+        assert token
+        job_id, job = self.by_token(token)
+        batch = self.batch(job, finished, discovered)
+        seq = self.sent[token].seq + 1 if token in self.sent else 1
+        answer = checkpoint(self.database, token, seq, want=want, **batch)
+        if job is None or job.token != token:
+            assert (answer['command'], answer['tasks']) == ('lost', [])
+            return
+        assert (answer['command'], answer['job_id']) == (job.answer[0], str(job_id))
+        if job.status == 'cancelled':
+            assert answer['tasks'] == []
+            return
+        self.sent[token] = Sent(seq, batch, want, answer['tasks'])
+        self.apply(job, batch)
+        self.hand_out(job, want, [UUID(task['url_key']) for task in answer['tasks']])
+        left = job.of_status('pending', 'in_progress')
+        assert answer['drained'] == (not left)
+        assert answer['pending'] == len(job.of_status('pending'))
+
+    def batch(self, job: Job | None, finished: list[str], discovered: int) -> dict[str, Any]:
+        keys = job.of_status('in_progress') if job else [UUID(int=1)] * 9
+        batch: dict[str, Any] = {'finished': [], 'retried': [], 'discovered': []}
+        for key, status in zip(keys, finished, strict=False):
+            entry: dict[str, Any] = {'url_key': str(key)}
+            if status.startswith('retried'):
+                after = 3600 if status == 'retried later' else 0
+                batch['retried'].append(entry | {'after_seconds': after, 'error': 'timeout'})
+                continue
+            entry['status'] = status
+            if status == 'skipped':
+                entry['skip_reason'] = 'robots'
+            if status == 'done':
+                entry['page'] = {'url': f'https://a.example/{key}', 'content_hash': str(key)}
+            batch['finished'].append(entry)
+        for nth in range(discovered):
+            self.urls += 1
+            link = {'url_key': str(UUID(int=self.urls)), 'url': 'https://a.example/', 'depth': 1}
+            batch['discovered'].append(link | ({'skip_reason': 'trap'} if nth == 3 else {}))
+        if job and job.tasks:
+            # Found before: it stays what it is.
+            known = {'url_key': str(next(iter(job.tasks))), 'url': 'x', 'depth': 5}
+            batch['discovered'].append(known)
+        return batch
+
+    def apply(self, job: Job, batch: dict[str, Any]) -> None:
+        had_pending = bool(job.of_status('pending'))
+        for entry in batch['finished']:
+            job.tasks[UUID(entry['url_key'])].status = entry['status']
+        for entry in batch['retried']:
+            task = job.tasks[UUID(entry['url_key'])]
+            task.status = 'error' if task.attempts >= 10 else 'pending'
+            task.is_later = entry['after_seconds'] > 0
+            had_pending = had_pending or task.status == 'pending'
+        for entry in batch['discovered']:
+            lacks_budget = not job.budget and 'skip_reason' not in entry
+            is_skipped = lacks_budget or 'skip_reason' in entry
+            task = Task('skipped' if is_skipped else 'pending', lacks_budget=lacks_budget)
+            job.tasks.setdefault(UUID(entry['url_key']), task)
+        if not job.budget and had_pending:
+            for task in job.tasks.values():
+                if task.status == 'pending' and not task.attempts and not task.crashes:
+                    task.status, task.lacks_budget = 'skipped', True
+
+    def hand_out(self, job: Job, want: int, keys: list[UUID]) -> None:
+        due = [task for task in job.due() if job.budget or task.attempts]
+        in_flight = [job.tasks[key] for key in job.of_status('in_progress')]
+        innocent = [task for task in due if not task.crashes]
+        if job.status != 'processing' or any(task.crashes for task in in_flight):
+            assert keys == []
+        elif innocent and want:
+            assert 1 <= len(keys) <= want
+            assert all(not job.tasks[key].crashes for key in keys)
+        elif due and want and not in_flight:
+            assert len(keys) == 1
+        else:
+            assert keys == []
+        for key in keys:
+            task = job.tasks[key]
+            assert task in due
+            task.status = 'in_progress'
+            job.spent += not task.attempts
+            task.attempts += 1
+        assert job.spent <= job.max_pages
+
+    def send_again(self, token: UUID) -> None:
+        """Also much later: after a pause, after the end of the lease."""
+        sent = self.sent[token]
+        _, job = self.by_token(token)
+        answer = checkpoint(self.database, token, sent.seq, want=sent.want, **sent.batch)
+        if job is None or job.token != token:
+            assert (answer['command'], answer['tasks']) == ('lost', [])
+        elif job.status == 'cancelled':
+            assert (answer['command'], answer['tasks']) == ('cancel', [])
+        else:
+            assert (answer['command'], answer['tasks']) == (job.answer[0], sent.tasks)
+
+    @precondition(lambda self: self.sent)
+    @rule(number=RANGE)
+    def repeat_checkpoint(self, number: int) -> None:
+        self.send_again(list(self.sent)[number % len(self.sent)])
+
+    def lease_call(self, function: str, token: UUID, **params: Any) -> None:
+        """Call, and check that the answer fits what the model has become."""
+        [row] = self.database.call(function, p_lease_token=token, **params)
+        job_id, job = self.by_token(token)
+        if job is None:
+            assert (row['job_id'], row['command'], row['status']) == (None, 'lost', None)
+        else:
+            assert row['job_id'] == job_id
+            assert (row['command'], row['status']) == job.answer
+
+    @precondition(lambda self: self.tokens)
+    @rule(
+        number=RANGE,
+        is_live=st.sampled_from([True, True, False]),
+        end=st.sampled_from(['complete', 'fail', 'fail', 'shutdown', 'worker_restarted']),
+        is_retryable=st.sampled_from([True, True, None, False]),
+        retry_after=st.sampled_from([None, 0, 3600]),
+        times=st.integers(1, 2),
+    )
+    def end(
+        self,
+        number: int,
+        end: str,
+        *,
+        is_live: bool,
+        is_retryable: bool | None,
+        retry_after: int | None,
+        times: int,
+    ) -> None:
+        token = self.token_at(number, is_live=is_live)
+        for _ in range(times):
+            match end:
+                case 'complete':
+                    self.complete(token)
+                case 'fail':
+                    self.fail(token, is_retryable, retry_after)
+                case _:
+                    self.release(token, end)
+
+    def complete(self, token: UUID) -> None:
+        _, job = self.by_token(token)
+        if job and job.token == token:
+            if job.status == 'processing' and job.of_status('pending', 'in_progress'):
+                call = partial(self.lease_call, 'complete_crawl_job', token)
+                assert sqlstate(call) == 'PT409'
+                return
+            job.free_tasks(is_crash=False)
+            if job.status == 'processing':
+                job.status = 'completed'
+            job.end_lease()
+        self.lease_call('complete_crawl_job', token)
+
+    def fail(self, token: UUID, is_retryable: bool | None, retry_after: int | None) -> None:
+        _, job = self.by_token(token)
+        if job and job.token == token:
+            poison = job.crash(is_retryable=is_retryable is not False)
+            runs_at_once = retry_after == 0 or (retry_after is None and poison)
+            job.is_later = job.status == 'pending' and not runs_at_once
+            job.end_lease()
+        self.lease_call(
+            'fail_crawl_job',
+            token,
+            p_error_code='oom',
+            p_is_retryable=is_retryable,
+            p_retry_after_seconds=retry_after,
+        )
+
+    def release(self, token: UUID, reason: str) -> None:
+        _, job = self.by_token(token)
+        if job and job.token == token:
+            if reason == 'worker_restarted':
+                job.crash()
+            else:
+                job.free_tasks(is_crash=False)
+                job.status = 'pending' if job.status == 'processing' else job.status
+            job.is_later = False
+            job.end_lease()
+        self.lease_call('release_crawl_job', token, p_reason=reason)
+
+    # Time
+
+    @precondition(lambda self: self.leased())
+    @rule(numbers=st.lists(RANGE, min_size=1, max_size=3), maintains=st.booleans())
+    def fall_silent(self, numbers: list[int], *, maintains: bool) -> None:
+        leased = [(job_id, job) for job_id, job in self.jobs.items() if job.token]
+        silent = {job_id: job for job_id, job in (leased[n % len(leased)] for n in numbers)}
+        tokens = [job.token for job in silent.values() if job.token]
+        silence(self.database, *tokens)
+        if maintains:
+            [row] = self.database.call('maintain_crawl_queue')
+            assert row['maintain_crawl_queue']['reaped'] == len(silent)
+        else:
+            rows = self.database.call('reap_crawl_jobs')
+            assert {row['job_id'] for row in rows} == set(silent)
+            assert {row['command'] for row in rows} == {'lost'}
+        for job in silent.values():
+            job.crash()
+            job.is_later = False
+            job.end_lease(leaves_receipt=False)
+
+    @rule()
+    def maintain(self) -> None:
+        assert self.database.call('reap_crawl_jobs') == []
+        [row] = self.database.call('maintain_crawl_queue')
+        assert row['maintain_crawl_queue']['reaped'] == 0
+
+    @rule()
+    def let_time_pass(self) -> None:
+        self.database.query(
+            "update public.crawl_jobs set run_after = now() where waits_for = 'time'"
+        )
+        self.database.query(
+            "update public.crawl_tasks set next_run_at = now() where status = 'pending'"
+        )
+        for job in self.jobs.values():
+            job.is_later = job.is_later and job.status != 'pending'
+            for task in job.tasks.values():
+                task.is_later = task.is_later and task.status != 'pending'
+
+    # What holds after each step
+
+    @invariant()
+    def the_rows_equal_the_model(self) -> None:
+        rows = self.database.query(
+            """
+            select
+              job.id,
+              job.status::text,
+              job.retry_count,
+              job.attempt,
+              job.worker_id,
+              job.lease_token,
+              state.pages_spent,
+              (
+                select jsonb_object_agg(task.url_key, jsonb_build_array(task.status, task.crashes))
+                from public.crawl_tasks as task
+                where task.job_id = job.id
+              ) as tasks
+            from public.crawl_jobs as job
+            join public.crawl_states as state
+              on state.job_id = job.id
+            """
+        )
+        assert {row.pop('id'): row for row in rows} == {
+            job_id: {
+                'status': job.status,
+                'retry_count': job.retry_count,
+                'attempt': job.attempt,
+                'worker_id': job.worker_id,
+                'lease_token': job.token or job.receipt,
+                'pages_spent': job.spent,
+                'tasks': {str(key): [task.status, task.crashes] for key, task in job.tasks.items()}
+                or None,
+            }
+            for job_id, job in self.jobs.items()
+        }
+
+    @invariant()
+    def no_rule_is_broken(self) -> None:
+        assert broken_rules(self.database) == []
+
+
+# Longer than it takes: a failing example is made small before it is shown.
+@pytest.mark.timeout(600)
+def test_any_sequence_of_calls_does_what_the_model_says(database: Database) -> None:
+    users = [database.user() for _ in range(2)]
+
+    class QueueHere(Queue):
+        def __init__(self) -> None:
+            super().__init__(database, users)
+
+    run_state_machine_as_test(QueueHere, settings=PROFILE)

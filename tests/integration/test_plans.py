@@ -1,0 +1,297 @@
+"""What the hot calls cost on a large queue, read from the plans that the server really ran.
+
+The backlog is made by hand, without triggers: only its size matters here.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from psycopg.errors import Diagnostic
+
+from tests.support.database import Database, Session, call
+from tests.support.queue import claim, claim_one, enqueue, found, silence
+from tests.support.servers import Server
+
+# The claim looks at 200 jobs of the line in one round at most; backlog rows are thousands.
+FEW = 250
+
+BACKLOG = """
+set session_replication_role = replica;
+
+insert into auth.users (id) select md5('user ' || n)::uuid from generate_series(0, 99) as n;
+
+insert into public.crawl_jobs (
+  user_id, kind, payload, source_id, host, place, status, waits_for, run_after, completed_at,
+  created_at, retry_count, event_seq
+)
+select
+  md5('user ' || n % 100)::uuid,
+  'crawl',
+  '{"url": "https://site.example/", "max_pages": 1000}',
+  'source',
+  'h' || n || '.example',
+  silkline.band_start(0) + n / 100,
+  case when n < 200000 or n >= 400000 then 'pending' else 'completed' end
+    ::public.crawl_job_status,
+  case when n >= 425000 then 'host' when n >= 400000 then 'time' end::public.crawl_job_wait,
+  case when n between 400000 and 424999 then now() + interval '1 hour' else now() end,
+  case when n between 200000 and 399999 then now() - n * interval '1 second' end,
+  now() - n * interval '1 second',
+  0,
+  1
+from generate_series(0, 429999) as n;
+
+insert into public.crawl_states (job_id)
+select id from public.crawl_jobs where status = 'pending';
+
+insert into public.crawl_events (job_id, seq, to_status, actor, reason, attempt)
+select id, 1, 'pending', 'operator', 'enqueue', 0 from public.crawl_jobs where status = 'pending';
+
+reset session_replication_role;
+analyze public.crawl_jobs;
+analyze public.crawl_states;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One node of a plan that read a table of the queue."""
+
+    node: str
+    table: str
+    rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one call did: its scans, and the rows of its largest sort."""
+
+    scans: list[Scan]
+    sorted_rows: float
+    statements: int
+
+    def rows_of(self, table: str) -> float:
+        return max((scan.rows for scan in self.scans if scan.table == table), default=0)
+
+    def sequential(self) -> list[Scan]:
+        # The settings are one row.
+        return [
+            scan
+            for scan in self.scans
+            if scan.node == 'Seq Scan' and scan.table != 'crawl_settings'
+        ]
+
+
+@pytest.fixture(scope='module')
+def backlog(server: Server, template: str) -> Iterator[Database]:
+    with server.database(template) as database:
+        connection = database.connect('supabase_admin')
+        connection.execute(BACKLOG.encode())
+        connection.execute('vacuum public.crawl_jobs')
+        connection.close()
+        yield database
+
+
+@pytest.fixture(scope='module')
+def explained(backlog: Database) -> Callable[..., tuple[list[dict[str, Any]], Cost]]:
+    """Call a function, and read the plans of all statements it ran."""
+    session = backlog.connect('supabase_admin')
+    messages: list[str] = []
+
+    def hear(notice: Diagnostic) -> None:
+        messages.append(notice.message_primary or '')
+
+    session.add_notice_handler(hear)
+    for setting in (
+        "load 'auto_explain'",
+        'set auto_explain.log_min_duration = 0',
+        'set auto_explain.log_nested_statements = on',
+        'set auto_explain.log_analyze = on',
+        "set auto_explain.log_format = 'json'",
+        'set client_min_messages = log',
+    ):
+        session.execute(setting.encode())
+
+    def run(function: str, **params: Any) -> tuple[list[dict[str, Any]], Cost]:
+        messages.clear()
+        rows = call(session, function, **params)
+        plans = [
+            json.loads(message.partition('plan:\n')[2])['Plan']
+            for message in messages
+            if 'plan:\n' in message
+        ]
+        return rows, cost_of(plans)
+
+    return run
+
+
+def cost_of(plans: list[dict[str, Any]]) -> Cost:
+    scans: list[Scan] = []
+    sorted_rows = 0.0
+    for node in nodes_of(plans):
+        loops = node['Actual Loops']
+        rows = loops * (
+            node['Actual Rows']
+            + node.get('Rows Removed by Filter', 0)
+            + node.get('Rows Removed by Index Recheck', 0)
+        )
+        if 'Relation Name' in node and node['Node Type'] != 'ModifyTable':
+            scans.append(Scan(node['Node Type'], node['Relation Name'], rows))
+        if 'Sort' in node['Node Type']:
+            sorted_rows = max(sorted_rows, rows)
+    return Cost(scans, sorted_rows, len(plans))
+
+
+def nodes_of(plans: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for plan in plans:
+        yield plan
+        yield from nodes_of(plan.get('Plans', []))
+
+
+Explain = Callable[..., tuple[list[dict[str, Any]], Cost]]
+
+
+@pytest.mark.parametrize('tokens', [1, 10])
+def test_a_claim_reads_the_head_of_the_line_and_sorts_no_backlog(
+    explained: Explain, tokens: int
+) -> None:
+    # More often than five times: from then on the server may use a generic plan.
+    for _ in range(7):
+        rows, cost = explained(
+            'claim_crawl_jobs',
+            p_worker_id=uuid4(),
+            p_lease_tokens=[uuid4() for _ in range(tokens)],
+        )
+
+        assert len(rows) == tokens
+        assert cost.rows_of('crawl_jobs') > 0
+        assert cost.sequential() == []
+        assert cost.rows_of('crawl_jobs') <= FEW
+        assert cost.sorted_rows <= FEW
+
+
+def test_a_claim_that_finds_the_head_of_the_line_blocked_reads_little_more(
+    backlog: Database, explained: Explain
+) -> None:
+    [lease] = claim(backlog)
+    [head] = backlog.query(
+        """
+        update public.crawl_jobs as job
+        set host = (select holder.host from public.crawl_jobs as holder where holder.id = %s)
+        where job.id = (
+          select first.id
+          from public.crawl_jobs as first
+          where first.status = 'pending'
+            and first.waits_for is null
+            and first.kind = 'crawl'
+          order by first.place
+          limit 1
+        )
+        returning job.id
+        """,
+        [lease.job_id],
+    )
+
+    rows, cost = explained('claim_crawl_jobs', p_worker_id=uuid4(), p_lease_tokens=[uuid4()])
+
+    assert [row['id'] for row in rows] != [head['id']]
+    assert len(rows) == 1
+    assert cost.sequential() == []
+    assert cost.rows_of('crawl_jobs') <= FEW
+
+
+def test_a_lease_costs_the_same_on_a_large_queue_from_heartbeat_to_end(
+    backlog: Database, explained: Explain
+) -> None:
+    for end in ('complete_crawl_job', 'release_crawl_job', 'fail_crawl_job'):
+        lease = claim_one(backlog)
+        calls: list[tuple[str, dict[str, Any]]] = [
+            (
+                'heartbeat_crawl_jobs',
+                {'p_worker_id': lease.worker_id, 'p_lease_tokens': [lease.token]},
+            ),
+            (
+                'checkpoint_crawl_job',
+                {
+                    'p_lease_token': lease.token,
+                    'p_batch': {'seq': 1, 'discovered': [found(1)]},
+                    'p_want': 1,
+                },
+            ),
+            (
+                'checkpoint_crawl_job',
+                {
+                    'p_lease_token': lease.token,
+                    'p_batch': {
+                        'seq': 2,
+                        'finished': [{'url_key': str(UUID(int=1)), 'status': 'done'}],
+                    },
+                },
+            ),
+            (
+                end,
+                {'p_lease_token': lease.token}
+                | ({'p_error_code': 'oom'} if end == 'fail_crawl_job' else {}),
+            ),
+        ]
+        for function, params in calls:
+            rows, cost = explained(function, **params)
+            assert len(rows) == 1
+            assert cost.statements > 0
+            assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
+            assert cost.rows_of('crawl_jobs') <= FEW, function
+            assert cost.sorted_rows <= FEW
+
+
+def test_a_reap_reads_only_leases(backlog: Database, explained: Explain) -> None:
+    leases = claim(backlog, 5)
+    silence(backlog, *(lease.token for lease in leases))
+
+    rows, cost = explained('reap_crawl_jobs')
+
+    assert {row['job_id'] for row in rows} == {lease.job_id for lease in leases}
+    assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
+    assert cost.rows_of('crawl_jobs') <= FEW
+    assert cost.sorted_rows <= FEW
+
+
+def test_an_enqueue_reads_no_backlog(explained: Explain) -> None:
+    rows, cost = explained('enqueue_crawl_job', p_payload={'url': 'https://new.example/'})
+
+    assert len(rows) == 1
+    assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
+    assert cost.rows_of('crawl_jobs') <= FEW
+    assert cost.sorted_rows <= FEW
+
+
+def updates_of(session: Session) -> tuple[int, int]:
+    """Rows of crawl_jobs that this session has updated of late, and how many touching no index."""
+    [row] = session.execute(
+        """
+        select
+          pg_stat_get_xact_tuples_updated('public.crawl_jobs'::regclass) as updated,
+          pg_stat_get_xact_tuples_hot_updated('public.crawl_jobs'::regclass) as hot
+        """
+    ).fetchall()
+    return row['updated'], row['hot']
+
+
+def test_a_heartbeat_of_100_leases_is_one_call_that_touches_no_index(database: Database) -> None:
+    for number in range(100):
+        enqueue(database, f'h{number}.example')
+    worker_id = uuid4()
+    tokens = [lease.token for lease in claim(database, 100, worker_id=worker_id)]
+    session = database.connect('service_role')
+
+    for _ in range(5):
+        with session.transaction():
+            updated, hot = updates_of(session)
+            answers = call(
+                session, 'heartbeat_crawl_jobs', p_worker_id=worker_id, p_lease_tokens=tokens
+            )
+            assert updates_of(session) == (updated + 100, hot + 100)
+        assert [answer['command'] for answer in answers] == ['continue'] * 100

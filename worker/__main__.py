@@ -1,0 +1,5 @@
+"""`python -m worker` is `silkline`."""
+
+from worker.cli import main
+
+main()
