@@ -169,7 +169,7 @@ create table public.crawl_jobs (
 -- Room on each page for every row twice, so that a heartbeat of all of them at once is a
 -- HOT update: it touches no index.
 with (
-  fillfactor = 50,
+  fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 500,
   autovacuum_analyze_scale_factor = 0.05
@@ -201,8 +201,6 @@ create index crawl_jobs_waiting_for_owner on public.crawl_jobs (user_id, place)
   where status = 'pending' and waits_for = 'owner';
 create index crawl_jobs_open_of_owner on public.crawl_jobs (user_id, status)
   where status in ('pending', 'processing', 'paused');
-create index crawl_jobs_leased_of_owner on public.crawl_jobs (user_id)
-  where lease_check_at is not null;
 create index crawl_jobs_leases_to_check on public.crawl_jobs (lease_check_at)
   where lease_check_at is not null;
 create index crawl_jobs_of_owner on public.crawl_jobs (user_id, created_at desc);

@@ -57,7 +57,7 @@ declare
       when 'processing' then true
       -- Back to processing: resumed while its worker was still saving.
       when 'paused' then new.status in ('pending', 'processing', 'stopped', 'cancelled')
-      when 'stopped' then new.status in ('pending', 'processing')
+      when 'stopped' then new.status = 'pending'
       when 'failed' then new.status = 'pending'
       -- A retry of the URLs that failed in it.
       when 'completed' then new.status = 'pending'

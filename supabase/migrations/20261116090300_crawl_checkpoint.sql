@@ -240,7 +240,7 @@ begin
       from sent
       -- Reads outdated, so that the old version has given way before the new one comes.
       where not sent.not_modified
-        and sent.content_hash is distinct from sent.latest_hash
+        and (sent.latest_id is null or sent.content_hash is distinct from sent.latest_hash)
         and (select count(*) from outdated) >= 0
       returning crawl_pages.url_key, crawl_pages.id, crawl_pages.version
     )
@@ -283,7 +283,10 @@ begin
     fact.robots_status,
     case when fact.robots_status is not null then now() end,
     fact.crawl_delay_seconds,
-    now() + make_interval(secs => least(fact.backoff_seconds, 86400)),
+    case
+      when fact.backoff_seconds > 0
+        then now() + make_interval(secs => least(fact.backoff_seconds, 86400))
+    end,
     coalesce(fact.error_streak, 0),
     left(fact.last_error, 2000)
   from (

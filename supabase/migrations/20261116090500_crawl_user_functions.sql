@@ -188,7 +188,8 @@ begin
           or length(job.value ->> 'idempotency_key') not between 1 and 200
           then 'idempotency_key must be a text of 1 to 200 characters'
         when (job.value ->> 'run_after')
-          !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?)?$'
+          !~ ('^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])'
+            || '([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?(Z|[+-][01][0-9](:?[0-5][0-9])?)?)?$')
           then format('run_after must be a time such as 2026-12-31T08:00:00Z, not %s',
             left((job.value -> 'run_after')::text, 60))
         when (job.value ->> 'run_after')::timestamptz > now() + interval '1 year'
@@ -507,7 +508,8 @@ revoke execute on function silkline.lock_own_job(uuid) from public, anon, authen
 
 -- Do what a user wants of a job: pause, resume, stop or cancel. Asking twice is fine.
 -- While a worker holds the job its lease goes on: it hears the command, saves and hands in.
--- A job that is resumed before its worker has handed in goes on where it is.
+-- A paused job that is resumed before its worker has handed in goes on where it is; a stopped
+-- one is taken from it.
 -- definer because users write no table
 create function silkline.change_job(p_job_id uuid, p_wish text)
   returns setof public.crawl_jobs
@@ -527,9 +529,9 @@ begin
     when p_wish = 'cancel' and v_job.status in ('pending', 'processing', 'paused', 'cancelled')
       then 'cancelled'
     when p_wish = 'resume' and v_job.status in ('pending', 'processing') then v_job.status
-    when p_wish = 'resume' and v_job.status in ('paused', 'stopped')
-      then case when v_job.lease_check_at is null then 'pending' else 'processing' end
-        ::public.crawl_job_status
+    when p_wish = 'resume' and v_job.status = 'paused' and v_job.lease_check_at is not null
+      then 'processing'
+    when p_wish = 'resume' and v_job.status in ('paused', 'stopped') then 'pending'
   end;
 
   if v_next is null then
@@ -545,10 +547,18 @@ begin
   if v_next <> v_job.status then
     perform set_config('silkline.reason', p_wish, true);
 
+    if v_next = 'pending' and v_job.lease_check_at is not null then
+      perform silkline.free_tasks(v_job.id, false);
+    end if;
+
     return query
       update public.crawl_jobs as job
       set
         status = v_next,
+        worker_id = case when v_next <> 'pending' then job.worker_id end,
+        lease_token = case when v_next <> 'pending' then job.lease_token end,
+        lease_check_at = case when v_next <> 'pending' then job.lease_check_at end,
+        host_slot = case when v_next <> 'pending' then job.host_slot end,
         -- What was scheduled and has not begun stays scheduled.
         waits_for = case
           when v_next = 'pending' and job.attempt = 0 and job.run_after > now() then 'time'

@@ -1,7 +1,7 @@
 -- crawl_queue_stats: the queue in numbers, each user's own.
 
 begin;
-select plan(18);
+select plan(17);
 
 select tests.make_users('ann', 'bob');
 

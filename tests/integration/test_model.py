@@ -23,7 +23,17 @@ from hypothesis.stateful import (
 )
 
 from tests.support.database import Database
-from tests.support.queue import broken_rules, checkpoint, set_limits, silence, sqlstate
+from tests.support.queue import (
+    broken_rules,
+    checkpoint,
+    claim_one,
+    enqueue,
+    fetched,
+    found,
+    set_limits,
+    silence,
+    sqlstate,
+)
 
 COMMANDS = {'paused': 'pause', 'stopped': 'stop', 'cancelled': 'cancel'}
 FROM = {
@@ -35,6 +45,9 @@ FROM = {
 WORKERS = [UUID(int=number) for number in (1, 2)]
 HOSTS = ['a.example', 'b.example', 'c.example']
 RANGE = st.integers(0, 1000)
+ENDS = st.lists(
+    st.sampled_from(['done', 'done', 'error', 'skipped', 'retried', 'retried later']), max_size=4
+)
 
 PROFILE = settings(
     max_examples=80,
@@ -354,31 +367,22 @@ class Queue(RuleBasedStateMachine):
     @rule(
         number=RANGE,
         is_live=st.sampled_from([True, True, True, False]),
-        ends=st.lists(
-            st.lists(
-                st.sampled_from(['done', 'done', 'error', 'skipped', 'retried', 'retried later']),
-                max_size=4,
-            ),
-            min_size=1,
-            max_size=3,
-        ),
-        discovered=st.integers(0, 4),
+        batches=st.lists(st.tuples(ENDS, st.integers(0, 4)), min_size=1, max_size=4),
         want=st.integers(0, 4),
         repeats=st.booleans(),
     )
     def crawl(
         self,
         number: int,
+        batches: list[tuple[list[str], int]],
         *,
         is_live: bool,
-        ends: list[list[str]],
-        discovered: int,
         want: int,
         repeats: bool,
     ) -> None:
         """A few checkpoints under one token, each with what the one before handed out."""
         token = self.token_at(number, is_live=is_live)
-        for finished in ends:
+        for finished, discovered in batches:
             self.send(token, finished, discovered=discovered, want=want)
             if repeats and token in self.sent:
                 self.send_again(token)
@@ -657,3 +661,22 @@ def test_any_sequence_of_calls_does_what_the_model_says(database: Database) -> N
             super().__init__(database, users)
 
     run_state_machine_as_test(QueueHere, settings=PROFILE)
+
+
+def test_a_suspect_of_a_crash_is_alone_in_flight_even_when_other_urls_are_found(
+    database: Database,
+) -> None:
+    enqueue(database)
+    crashed = claim_one(database)
+    checkpoint(database, crashed.token, 1, want=1, discovered=[found(1)])
+    database.call(
+        'fail_crawl_job', p_lease_token=crashed.token, p_error_code='oom', p_retry_after_seconds=0
+    )
+    token = claim_one(database).token
+    alone = checkpoint(database, token, 1, want=5)
+    assert [task['url_key'] for task in alone['tasks']] == [found(1)['url_key']]
+
+    assert checkpoint(database, token, 2, want=5, discovered=[found(2)])['tasks'] == []
+
+    after = checkpoint(database, token, 3, want=5, finished=[fetched(1)])
+    assert [task['url_key'] for task in after['tasks']] == [found(2)['url_key']]

@@ -1,0 +1,131 @@
+-- crawl_doctor: each thing that can be wrong is told, with what to do about it.
+
+begin;
+select plan(29);
+
+select tests.make_users('ann');
+
+create function pg_temp.status(p_check text)
+  returns text
+  language sql
+as $$
+  select doctor.status from public.crawl_doctor() as doctor where doctor.check_name = p_check;
+$$;
+
+create function pg_temp.detail(p_check text)
+  returns text
+  language sql
+as $$
+  select doctor.detail from public.crawl_doctor() as doctor where doctor.check_name = p_check;
+$$;
+
+select tests.remember();
+select results_eq(
+  $$ select tests.as_service('select check_name from public.crawl_doctor()') $$,
+  $$
+    values
+      ('"cron"'::jsonb),
+      ('"leases"'),
+      ('"workers"'),
+      ('"line"'),
+      ('"grants"'),
+      ('"row_level_security"'),
+      ('"realtime"'),
+      ('"bloat"'),
+      ('"cron_history"')
+  $$,
+  'the service gets one row per check'
+);
+select is(tests.fingerprint(), tests.remembered(), 'the doctor changes no row');
+select is_empty(
+  $$ select check_name from public.crawl_doctor() where status not in ('ok', 'warning', 'error') or detail is null or hint is null $$,
+  'each check has a status, a finding, and says what to do'
+);
+select is_empty(
+  $$ select check_name, detail from public.crawl_doctor() where status = 'error' and check_name not in ('cron') $$,
+  'a new queue is healthy'
+);
+
+-- Cron, where there is none
+
+select ok(
+  pg_temp.status('cron') = 'warning' or to_regclass('cron.job') is not null,
+  'a database without pg_cron is told so'
+);
+
+-- Leases
+
+select tests.claimed_job('silent', 'ann');
+select tests.age('silent', '4 minutes');
+select is(pg_temp.status('leases'), 'ok', 'a lease that is due for reaping is no news');
+select tests.age('silent', '2 minutes');
+select is(pg_temp.status('leases'), 'error', 'a lease that nobody reaps is');
+select is(pg_temp.detail('leases'), '1 leases are long overdue', 'overdue leases are counted');
+select public.reap_crawl_jobs();
+select is(pg_temp.status('leases'), 'ok', 'after reaping all is well');
+
+-- Workers
+
+select is(pg_temp.status('workers'), 'error', 'jobs in the line and no live worker are an error');
+select is(pg_temp.detail('workers'), '0 live workers, 1 jobs in line', 'workers and jobs are counted');
+select public.heartbeat_crawl_jobs(tests.worker_id(), '{}');
+select is(pg_temp.status('workers'), 'ok', 'one live worker will do');
+delete from public.crawl_jobs where true;
+delete from public.crawl_workers where true;
+select is(pg_temp.status('workers'), 'ok', 'no worker is needed where there is nothing to do');
+
+-- The line
+
+select tests.enqueue('late', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
+select tests.age('late', '64 minutes');
+select is(pg_temp.status('line'), 'ok', 'a job that is due since minutes may still be called');
+select tests.age('late', '2 minutes');
+select is(pg_temp.status('line'), 'error', 'a job that nobody calls is an error');
+select public.maintain_crawl_queue();
+select is(pg_temp.status('line'), 'ok', 'maintenance calls it');
+select tests.enqueue('host-1', 'ann', '{"url": "https://one.example/"}');
+select tests.enqueue('host-2', 'ann', '{"url": "https://one.example/"}');
+select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
+select is(pg_temp.status('line'), 'ok', 'a job that waits for a busy host is no news');
+delete from public.crawl_jobs where waits_for is null;
+select is(pg_temp.detail('line'), '1 jobs wait for nothing', 'a job that waits for a free host is found');
+delete from public.crawl_jobs where true;
+
+-- Closedness
+
+grant execute on function public.crawl_progress(uuid) to anon;
+select is(pg_temp.status('grants'), 'error', 'a function that is open to anonymous callers is an error');
+select is(pg_temp.detail('grants'), 'anybody may execute public.crawl_progress(uuid)', 'it is named');
+revoke execute on function public.crawl_progress(uuid) from anon;
+alter table public.crawl_pages disable row level security;
+select is(pg_temp.status('row_level_security'), 'error', 'a table without row level security is an error');
+select is(pg_temp.detail('row_level_security'), 'it is off for crawl_pages', 'the open table is named');
+alter table public.crawl_pages enable row level security;
+
+-- Who may call it
+
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may ask the doctor');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'authenticated', '{}'::text[], 'users may not ask the doctor');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not ask the doctor');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not ask the doctor');
+select throws_ok(
+  $$ select tests.as_user('ann', 'select * from public.crawl_doctor()') $$,
+  '42501',
+  'permission denied for function crawl_doctor',
+  'a user who tries to ask the doctor is refused'
+);
+select throws_ok(
+  $$ select tests.as_worker('select * from public.crawl_doctor()') $$,
+  '42501',
+  'permission denied for function crawl_doctor',
+  'a worker with the limited key that tries to ask the doctor is refused'
+);
+select throws_ok(
+  $$ select tests.as_anon('select * from public.crawl_doctor()') $$,
+  '42501',
+  'permission denied for function crawl_doctor',
+  'an anonymous caller who tries to ask the doctor is refused'
+);
+
+select * from finish();
+rollback;
