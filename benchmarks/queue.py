@@ -121,7 +121,11 @@ def measure(
     if 'drain' in parts or 'peers' in parts:
         measure_enqueue(postgres, report, calls=size.enqueue_calls)
         queues += measure_drain(
-            postgres, report, rounds=size.drain_rounds, seconds=size.drain_seconds
+            postgres,
+            report,
+            rounds=size.drain_rounds,
+            seconds=size.drain_seconds,
+            only_claims=size is QUICK,
         )
         measure_batches(postgres, report, rounds=size.batch_rounds)
     if 'peers' in parts:

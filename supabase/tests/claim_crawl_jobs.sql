@@ -1,7 +1,7 @@
 -- claim_crawl_jobs: what a worker gets, in which order, and what stands aside meanwhile.
 
 begin;
-select plan(55);
+select plan(59);
 
 select tests.make_users('ann', 'bob');
 
@@ -95,6 +95,13 @@ select is(
   'claimed again means one more attempt'
 );
 select is_empty($$ select pg_temp.claim('more') $$, 'what is claimed is not claimed again');
+select tests.age('third', '3 minutes');
+select public.reap_crawl_jobs();
+select is(
+  (select attempt from public.crawl_jobs where id = tests.job('third')),
+  1,
+  'reaping is no attempt'
+);
 delete from public.crawl_jobs where true;
 
 -- Order: priority, then turns between users
@@ -164,6 +171,16 @@ select public.complete_crawl_job((select lease_token from public.crawl_jobs wher
 select is(pg_temp.waits_for('host-2'), 'nothing', 'the end of a job calls the next one of its host');
 select results_eq($$ select pg_temp.claim('5') $$, $$ values ('host-2') $$, 'the job that was called back is claimed');
 select public.release_crawl_job(tests.token('5'));
+delete from public.crawl_jobs where true;
+
+select tests.enqueue('row-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 60) as nth;
+select tests.enqueue('behind', 'ann');
+select results_eq($$ select pg_temp.claim('1') $$, $$ values ('row-1') $$, 'of a long row for one host the first is claimed');
+select results_eq($$ select pg_temp.claim('2') $$, $$ values ('behind') $$, 'the rest of the row does not hide the job behind it');
+select is_empty(
+  $$ select idempotency_key from public.crawl_jobs where status = 'pending' and waits_for is null $$,
+  'the whole row stands aside, and costs the next claim nothing'
+);
 delete from public.crawl_jobs where true;
 
 update public.crawl_settings set max_jobs_per_host = 2 where id;

@@ -2,7 +2,7 @@
 -- listen, probed the way Realtime probes it.
 
 begin;
-select plan(63);
+select plan(65);
 
 select tests.make_users('ann', 'bob');
 
@@ -250,6 +250,32 @@ select is_empty(
     select job_id from public.crawl_states where job_id in (select id from gone)
   $$,
   'history, frontier and state go with their job'
+);
+
+select tests.make_users('leaver');
+select tests.claimed_job('left', 'leaver');
+select tests.checkpoint('left', jsonb_build_object('seq', 1, 'discovered', tests.links('https://l.example/')), 1);
+select tests.checkpoint('left', jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://l.example/')), 'discovered', tests.links('https://l.example/2')));
+insert into gone values (tests.job('left'));
+delete from auth.users where id = tests.user_id('leaver');
+select is_empty(
+  $$
+    select id from public.crawl_jobs where id in (select id from gone)
+    union all
+    select job_id from public.crawl_pages where job_id in (select id from gone)
+    union all
+    select job_id from public.crawl_events where job_id in (select id from gone)
+    union all
+    select job_id from public.crawl_tasks where job_id in (select id from gone)
+    union all
+    select job_id from public.crawl_states where job_id in (select id from gone)
+  $$,
+  'a user who leaves takes jobs, pages, URLs and history along'
+);
+select results_eq(
+  $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('left')]) $$,
+  $$ values ('lost') $$,
+  'the worker that ran a job of that user hears that it is lost'
 );
 
 -- Who may listen. As Realtime does it: a probe is stored by the owner, then looked for with

@@ -1,7 +1,7 @@
 -- resume_crawl_job: a paused or stopped job goes on where it was.
 
 begin;
-select plan(33);
+select plan(34);
 
 select tests.make_users('ann', 'bob');
 
@@ -71,8 +71,13 @@ select is(
 );
 select results_eq(
   $$ select * from pg_temp.resume('stopped-saving') $$,
-  $$ values (tests.job('stopped-saving'), 'processing') $$,
-  'a stopped job whose worker is still saving goes on where it is'
+  $$ values (tests.job('stopped-saving'), 'pending') $$,
+  'a stopped job has ended: it is pending again although its worker is still saving'
+);
+select results_eq(
+  $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('stopped-saving')]) $$,
+  $$ values ('lost') $$,
+  'that worker has lost its lease by the resume'
 );
 select tests.remember();
 select results_eq(

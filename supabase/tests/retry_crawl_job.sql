@@ -39,7 +39,16 @@ create function pg_temp.run(p_name text)
 as $$
 begin
   perform tests.claimed_job(p_name, 'ann');
-  perform tests.checkpoint(p_name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://r.example/good', 'https://r.example/bad', 'https://r.example/skipped')), 10);
+  perform tests.checkpoint(
+    p_name,
+    jsonb_build_object(
+      'seq', 1,
+      'discovered', tests.links('https://r.example/good', 'https://r.example/bad', 'https://r.example/skipped')
+        || (tests.links('https://else.example/') -> 0 || '{"skip_reason": "out_of_scope"}')
+        || (tests.links('https://r.example/poor') -> 0 || '{"skip_reason": "budget"}')
+    ),
+    10
+  );
   perform tests.checkpoint(
     p_name,
     jsonb_build_object(
@@ -131,15 +140,17 @@ select results_eq(
   $$ select url, status::text, attempts::integer, last_error from public.crawl_tasks where job_id = tests.job('mixed') order by url $$,
   $$
     values
-      ('https://r.example/bad', 'pending', 0, null::text),
+      ('https://else.example/', 'skipped', 0, null::text),
+      ('https://r.example/bad', 'pending', 0, null),
       ('https://r.example/good', 'done', 1, null),
+      ('https://r.example/poor', 'skipped', 0, null),
       ('https://r.example/skipped', 'skipped', 1, null)
   $$,
   'only the URLs that failed are pending again'
 );
 select results_eq(
   $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('mixed') $$,
-  $$ values (1, 1, 0, 1, 2) $$,
+  $$ values (1, 1, 0, 3, 2) $$,
   'what the failed URLs had spent of the budget is given back'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a retry of what failed');
@@ -157,13 +168,13 @@ delete from public.crawl_jobs where id = tests.job('mixed');
 select pg_temp.run('over');
 select results_eq($$ select status from pg_temp.retry('over', 'all') $$, $$ values ('pending') $$, 'a completed job starts over with all its URLs');
 select results_eq(
-  $$ select status::text, count(*) from public.crawl_tasks where job_id = tests.job('over') group by 1 $$,
-  $$ values ('pending', 3::bigint) $$,
-  'every URL is pending again'
+  $$ select url, skip_reason from public.crawl_tasks where job_id = tests.job('over') and status <> 'pending' $$,
+  $$ values ('https://else.example/', 'out_of_scope') $$,
+  'every URL is pending again but those that were never wanted'
 );
 select results_eq(
   $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('over') $$,
-  $$ values (3, 0, 0, 0, 0) $$,
+  $$ values (4, 0, 0, 1, 0) $$,
   'the whole budget is there again'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after starting over');

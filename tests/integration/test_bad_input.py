@@ -240,6 +240,8 @@ def lease_arguments() -> Iterator[Bad]:
         yield Bad(name, 'null worker', {'p_worker_id': None})
         yield Bad(name, 'null tokens', {'p_lease_tokens': None})
         yield Bad(name, 'a null token', {'p_lease_tokens': [uuid4(), None]})
+        yield Bad(name, 'a token twice', {'p_lease_tokens': [UUID(int=1), UUID(int=1)]})
+        yield Bad(name, 'lists of tokens', {'p_lease_tokens': [[uuid4()], [uuid4()]]})
         yield Bad(name, 'too many tokens', {'p_lease_tokens': [uuid4() for _ in range(1001)]})
     for what, params, code in (
         ('null worker description', None, 'PT4'),
@@ -469,18 +471,6 @@ def test_the_options_of_a_plugin_do_not_stop_its_checkpoints(database: Database)
     lease = claim_one(database)
 
     assert len(checkpoint(database, lease.token, 1, want=1, discovered=[found(1)])['tasks']) == 1
-
-
-def test_a_token_named_twice_in_one_claim_gets_one_job(database: Database) -> None:
-    enqueue(database, 'a.example')
-    enqueue(database, 'b.example')
-    token = uuid4()
-
-    jobs = database.call(
-        'claim_crawl_jobs', p_worker_id=uuid4(), p_lease_tokens=[token, token], p_kinds=['crawl']
-    )
-
-    assert [job['lease_token'] for job in jobs] == [token]
 
 
 def test_a_host_named_twice_in_one_batch_is_stored_once(database: Database) -> None:

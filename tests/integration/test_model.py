@@ -50,7 +50,7 @@ ENDS = st.lists(
 )
 
 PROFILE = settings(
-    max_examples=80,
+    max_examples=60,
     stateful_step_count=80,
     deadline=None,
     derandomize=False,
@@ -209,6 +209,10 @@ class Queue(RuleBasedStateMachine):
         self.claim(WORKERS[0], 3, repeats=False)
         for job in self.leased():
             self.send(job.token, [], discovered=4, want=2)
+        # One job has crashed already, so that there are suspects in every run.
+        for token in [job.token for job in self.leased() if job.token and job.max_retries][:1]:
+            self.release(token, 'worker_restarted')
+        self.claim(WORKERS[1], 3, repeats=False)
 
     @rule(per_host=st.integers(1, 2), running=st.sampled_from([None, 1, 2]))
     def change_limits(self, per_host: int, running: int | None) -> None:
@@ -285,8 +289,12 @@ class Queue(RuleBasedStateMachine):
                 continue
             [row] = button()
             match wish:
+                case 'resume' if job.status == 'paused' and job.token:
+                    job.status = 'processing'
                 case 'resume' if job.status in ('paused', 'stopped'):
-                    job.status = 'processing' if job.token else 'pending'
+                    job.free_tasks(is_crash=False)
+                    job.status = 'pending'
+                    job.end_lease(leaves_receipt=False)
                 case 'resume':
                     pass
                 case _:

@@ -112,8 +112,9 @@ create function silkline.url_mistake(p_name text, p_url text)
 as $$
 begin
   -- Nearly every URL is right, and this one look is all it costs.
-  if p_url ~* '^https?://[^][[:space:][:cntrl:]\\/?#@:]{1,253}(:[0-9]{1,5})?([/?#][^[:space:][:cntrl:]\\]*)?$'
+  if p_url ~* '^https?://[^][[:space:][:cntrl:]\\/?#@:]+(:[0-9]{1,5})?([/?#][^[:space:][:cntrl:]\\]*)?$'
     and length(p_url) <= 2048
+    and length(split_part(p_url, '/', 3)) <= 300
   then
     return null;
   end if;

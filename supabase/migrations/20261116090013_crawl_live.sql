@@ -114,7 +114,7 @@ declare
     when v_reason = 'worker_lost' then 'system'
     when auth.uid() is not null then 'user'
     else 'operator'
-  end;
+  end::public.crawl_actor;
   v_message jsonb;
 begin
   insert into public.crawl_events (

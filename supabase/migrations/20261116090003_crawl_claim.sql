@@ -1,0 +1,466 @@
+-- The functions of a worker. worker/worker.py calls them through worker/rpc.py, in this order:
+--
+--   claim_crawl_jobs       take jobs; each under a random token that the worker made
+--   heartbeat_crawl_jobs   every 10 s: "I am alive"; answers what the users want of each job
+--   checkpoint_crawl_job   every second: results in, next URLs out
+--   complete_crawl_job     the frontier is drained
+--   fail_crawl_job         the crawl broke; retried with backoff while retries are left
+--   release_crawl_job      handed back: shutdown, or a pause, stop or cancel was obeyed
+--   reap_crawl_jobs        leases whose worker fell silent; also at the head of each claim
+--
+-- The token is the idempotency key of the claim and the fence of every later write: a token
+-- that is no longer current gets 'lost' and changes nothing, anywhere. A token without a
+-- lease is the receipt that its own holder has ended the lease: repeating that call gets
+-- the answer of the first.
+--
+-- All are security definer, because the role crawl_worker may execute them and touch no
+-- table. Neither anon nor authenticated may execute any.
+
+-- Refuse tokens that cannot be leases.
+create function silkline.check_lease_tokens(p_worker_id uuid, p_lease_tokens uuid[])
+  returns void
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if p_worker_id is null then
+    raise sqlstate 'PT400' using
+      message = 'p_worker_id must not be null',
+      hint = 'Send the uuid that this worker made at its start.';
+  end if;
+
+  if p_lease_tokens is null
+    or array_ndims(p_lease_tokens) > 1
+    or array_position(p_lease_tokens, null) is not null
+  then
+    raise sqlstate 'PT400' using
+      message = 'p_lease_tokens must be a list of uuids without nulls',
+      hint = 'Send one random uuid per job.';
+  end if;
+
+  if cardinality(p_lease_tokens) > 1
+    and cardinality(p_lease_tokens) <> (
+      select count(distinct token)
+      from unnest(p_lease_tokens) as token
+    )
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_lease_tokens holds a token twice',
+      hint = 'Make one random uuid per job.';
+  end if;
+
+  if cardinality(p_lease_tokens) > 1000 then
+    raise sqlstate 'PT422' using
+      message = format('%s lease tokens are more than 1000 in one call', cardinality(p_lease_tokens)),
+      hint = 'Split the call.';
+  end if;
+end
+$$;
+
+comment on function silkline.check_lease_tokens(uuid, uuid[]) is
+  'Raise unless these are the arguments of a lease call.';
+
+revoke execute on function silkline.check_lease_tokens(uuid, uuid[])
+  from public, anon, authenticated;
+
+-- Let jobs whose time has come into the line; a bounded number per call.
+create function silkline.call_due_jobs(p_limit integer)
+  returns integer
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_called integer;
+begin
+  update public.crawl_jobs as job
+  set
+    waits_for = null,
+    place = silkline.join_place(job.user_id, job.priority, job.place)
+  where job.id = any (
+    array(
+      select due.id
+      from public.crawl_jobs as due
+      where due.status = 'pending'
+        and due.waits_for = 'time'
+        and due.run_after <= now()
+      order by due.run_after
+      limit p_limit
+      for update skip locked
+    )
+  );
+  get diagnostics v_called = row_count;
+  return v_called;
+end
+$$;
+
+comment on function silkline.call_due_jobs(integer) is
+  'Put jobs whose run_after has passed into the line.';
+
+revoke execute on function silkline.call_due_jobs(integer) from public, anon, authenticated;
+
+-- How many jobs of a user run at the moment; paused ones count until their worker has handed
+-- in, for they may be resumed. By the index of open jobs: one of leases by owner has the same
+-- key over and over, and its upkeep cost each claim 100 microseconds.
+create function silkline.count_leases(p_user_id uuid)
+  returns bigint
+  language plpgsql
+  volatile  -- for a snapshot of its own: see take_slot
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return (
+    select count(*)
+    from public.crawl_jobs as job
+    where job.user_id = p_user_id
+      and job.status in ('processing', 'paused')
+      and job.lease_check_at is not null
+  );
+end
+$$;
+
+comment on function silkline.count_leases(uuid) is
+  'How many jobs of a user are leased.';
+
+revoke execute on function silkline.count_leases(uuid) from public, anon, authenticated;
+
+-- The place that a job gets on its host, or null when the host or the owner is full, or when
+-- another claim is deciding about one of them right now: then the job is left to that one.
+--
+-- SKIP LOCKED alone would let two claims fill one place twice. So each host is decided about
+-- under its advisory lock, and with a snapshot taken after it: this function is volatile,
+-- and therefore sees what was committed until now, not until its caller began.
+create function silkline.take_slot(
+  p_host text,
+  p_user_id uuid,
+  p_max_per_host integer,
+  p_max_per_user integer
+)
+  returns smallint
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if pg_try_advisory_xact_lock(hashtextextended('host ' || p_host, 0))
+    and (
+      p_max_per_user is null
+      or p_user_id is null
+      or (
+        pg_try_advisory_xact_lock(hashtextextended('owner ' || p_user_id, 0))
+        and silkline.count_leases(p_user_id) < p_max_per_user
+      )
+    )
+  then
+    return (
+      select case
+        when count(*) < p_max_per_host
+          then (
+            select min(slot)
+            from generate_series(1, p_max_per_host) as slot
+            where slot <> all (coalesce(array_agg(holder.host_slot), '{}'))
+          )
+      end
+      from public.crawl_jobs as holder
+      where holder.host = p_host
+        and holder.host_slot is not null
+    );
+  end if;
+
+  return null;
+end
+$$;
+
+comment on function silkline.take_slot(text, uuid, integer, integer) is
+  'A free place on a host for a job of this owner, or null.';
+
+revoke execute on function silkline.take_slot(text, uuid, integer, integer)
+  from public, anon, authenticated;
+
+-- Look at the first jobs in the line and move those aside whose host or owner is full.
+-- Answers the jobs that it met, moved, and had to leave to another claim.
+create function silkline.clear_line(
+  p_kinds text[],
+  p_passed uuid[],
+  p_max_per_host integer,
+  p_max_per_user integer,
+  out met integer,
+  out moved integer,
+  out contested uuid[]
+)
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_job record;
+  v_wait public.crawl_job_wait;
+begin
+  met := 0;
+  moved := 0;
+  contested := '{}';
+
+  for v_job in
+    select head.*
+    from unnest(p_kinds) as wanted (kind)
+    cross join lateral (
+      select
+        job.id,
+        job.host,
+        job.user_id,
+        job.place
+      from public.crawl_jobs as job
+      where job.status = 'pending'
+        and job.waits_for is null
+        and job.kind = wanted.kind
+        and job.id <> all (p_passed)
+      order by job.place
+      limit 100
+      for update skip locked
+    ) as head
+    order by head.place
+    limit 100
+  loop
+    met := met + 1;
+
+    if not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
+      or (
+        p_max_per_user is not null
+        and not coalesce(
+          pg_try_advisory_xact_lock(hashtextextended('owner ' || v_job.user_id, 0)),
+          true
+        )
+      )
+    then
+      contested := contested || v_job.id;
+      continue;
+    end if;
+
+    v_wait := case
+      when (
+        select count(*)
+        from public.crawl_jobs as holder
+        where holder.host = v_job.host
+          and holder.host_slot is not null
+      ) >= p_max_per_host
+        then 'host'
+      when silkline.count_leases(v_job.user_id) >= p_max_per_user
+        then 'owner'
+    end::public.crawl_job_wait;
+
+    if v_wait is not null then
+      update public.crawl_jobs as job
+      set waits_for = v_wait
+      where job.id = v_job.id;
+      moved := moved + 1;
+    end if;
+  end loop;
+end
+$$;
+
+comment on function silkline.clear_line(text[], uuid[], integer, integer) is
+  'Move jobs whose host or owner is full out of the head of the line.';
+
+revoke execute on function silkline.clear_line(text[], uuid[], integer, integer)
+  from public, anon, authenticated;
+
+-- Take up to one job per token, the first in the line that this worker can run.
+--
+-- The same token again returns the same job, so a call whose answer was lost is repeated
+-- safely. A token whose lease its holder has ended returns nothing and takes nothing.
+-- definer because crawl_worker may touch no table
+create function public.claim_crawl_jobs(
+  p_worker_id uuid,
+  p_lease_tokens uuid[],
+  p_kinds text[] default null
+)
+  returns setof public.crawl_jobs
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  -- Planning anew took 580 of the 1,500 microseconds of a claim. And a plan made while the
+  -- table was small must not scan it when it is large.
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+as $$
+declare
+  v_tokens uuid[] := p_lease_tokens;
+  v_kinds text[];
+  v_is_repeated boolean;
+  v_has_lapsed boolean;
+  v_has_due boolean;
+  v_stale_after interval;
+  v_max_per_host integer;
+  v_max_per_user integer;
+  v_job record;
+  v_slot smallint;
+  v_ids uuid[];
+  v_slots smallint[];
+  v_taken text[];
+  v_claimed integer;
+  v_line record;
+  v_passed uuid[] := '{}'::uuid[];
+  v_moved integer := 0;
+begin
+  if p_worker_id is null
+    or array_ndims(p_lease_tokens) is distinct from 1
+    or cardinality(p_lease_tokens) > 1
+    or p_lease_tokens[1] is null
+  then
+    perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
+  end if;
+
+  -- A repeated call waits here for the first one, then finds its jobs.
+  perform pg_advisory_xact_lock(hashtextextended('worker ' || p_worker_id, 0));
+
+  select
+    exists (
+      select
+      from public.crawl_jobs as job
+      where job.lease_token = any (p_lease_tokens)
+    ),
+    exists (
+      select
+      from public.crawl_jobs as job
+      where job.lease_check_at <= now()
+    ),
+    exists (
+      select
+      from public.crawl_jobs as job
+      where job.status = 'pending'
+        and job.waits_for = 'time'
+        and job.run_after <= now()
+    ),
+    coalesce(p_kinds, array['crawl', 'audit'] || settings.plugin_kinds),
+    make_interval(secs => settings.stale_after_seconds),
+    settings.max_jobs_per_host,
+    settings.max_running_jobs_per_user
+  into
+    v_is_repeated,
+    v_has_lapsed,
+    v_has_due,
+    v_kinds,
+    v_stale_after,
+    v_max_per_host,
+    v_max_per_user
+  from public.crawl_settings as settings;
+
+  if v_is_repeated then
+    return query
+      select job.*
+      from public.crawl_jobs as job
+      where job.lease_token = any (p_lease_tokens)
+        and job.worker_id = p_worker_id;
+
+    v_tokens := array(
+      select token
+      from unnest(p_lease_tokens) as token
+      where not exists (
+        select
+        from public.crawl_jobs as job
+        where job.lease_token = token
+      )
+    );
+  end if;
+
+  if v_has_lapsed then
+    perform silkline.reap_leases(10);
+  end if;
+
+  if v_has_due then
+    perform silkline.call_due_jobs(100);
+  end if;
+
+  perform set_config('silkline.reason', 'claim', true);
+
+  -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
+  -- the next one counts it; what stands in its way is moved aside. After 500 of those the
+  -- call answers with what it has: the moves are kept, and the next call goes on.
+  while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 500 loop
+    v_ids := '{}';
+    v_slots := '{}';
+    v_taken := '{}';
+
+    for v_job in
+      select first.*
+      from unnest(v_kinds) as wanted (kind)
+      cross join lateral (
+        select
+          job.id,
+          job.host,
+          case when v_max_per_user is not null then job.user_id end as limited_user_id,
+          job.place
+        from public.crawl_jobs as job
+        where job.status = 'pending'
+          and job.waits_for is null
+          and job.kind = wanted.kind
+          and job.id <> all (v_passed)
+        order by job.place
+        limit cardinality(v_tokens)
+        for update skip locked
+      ) as first
+      order by first.place
+      limit cardinality(v_tokens)
+    loop
+      continue when v_job.host = any (v_taken) or v_job.limited_user_id::text = any (v_taken);
+
+      v_slot := silkline.take_slot(
+        v_job.host,
+        v_job.limited_user_id,
+        v_max_per_host,
+        v_max_per_user
+      );
+      continue when v_slot is null;
+
+      v_ids := v_ids || v_job.id;
+      v_slots := v_slots || v_slot;
+      v_taken := v_taken || v_job.host || v_job.limited_user_id::text;
+    end loop;
+
+    return query
+      update public.crawl_jobs as job
+      set
+        status = 'processing',
+        worker_id = p_worker_id,
+        lease_token = chosen.token,
+        lease_check_at = now() + v_stale_after,
+        host_slot = chosen.slot,
+        last_heartbeat = now(),
+        attempt = job.attempt + 1,
+        error_code = null,
+        error_message = null,
+        started_at = coalesce(job.started_at, now())
+      from unnest(v_ids, v_slots, v_tokens[: cardinality(v_ids)]) as chosen (id, slot, token)
+      where job.id = chosen.id
+      returning job.*;
+
+    v_claimed := cardinality(v_ids);
+    v_tokens := v_tokens[v_claimed + 1 :];
+    exit when v_tokens = '{}';
+
+    select *
+    into v_line
+    from silkline.clear_line(v_kinds, v_passed, v_max_per_host, v_max_per_user);
+
+    exit when v_line.met = 0
+      or (v_claimed = 0 and v_line.moved = 0 and v_line.contested = '{}');
+    v_passed := v_passed || v_line.contested;
+    v_moved := v_moved + v_line.moved;
+  end loop;
+end
+$$;
+
+comment on function public.claim_crawl_jobs(uuid, uuid[], text[]) is
+  'Take up to one job per lease token; the same token again returns the same job.';
+
+revoke execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
+  from public, anon, authenticated;
+grant execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
+  to service_role, crawl_worker;

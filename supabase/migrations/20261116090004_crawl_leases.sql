@@ -1,0 +1,552 @@
+-- What happens to a lease after the claim: renewed by heartbeats, and ended by its worker in
+-- one of three ways. The map of all worker functions is at the head of crawl_claim.
+
+-- What the users want of a job, as an answer to its worker.
+create function silkline.command_for(p_status public.crawl_job_status)
+  returns text
+  language sql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+  select
+    case p_status
+      when 'paused' then 'pause'
+      when 'stopped' then 'stop'
+      when 'cancelled' then 'cancel'
+      else 'continue'
+    end;
+$$;
+
+comment on function silkline.command_for(public.crawl_job_status) is
+  'The command that a job''s status means for its worker.';
+
+revoke execute on function silkline.command_for(public.crawl_job_status)
+  from public, anon, authenticated;
+
+-- Renew all leases of one worker, and tell it what the users want of each job.
+--
+-- A token that is no longer current comes back as 'lost', and nothing is written for it:
+-- the worker kills that crawl. Paused, stopped and cancelled jobs are renewed too, so that
+-- a worker that is still saving its last pages is not reaped meanwhile. A row that another
+-- call holds just now is not waited for: a checkpoint renews it by itself.
+-- definer because crawl_worker may touch no table
+create function public.heartbeat_crawl_jobs(
+  p_worker_id uuid,
+  p_lease_tokens uuid[],
+  p_worker jsonb default '{}'
+)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+as $$
+begin
+  perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
+
+  if jsonb_typeof(p_worker) is distinct from 'object'
+    or p_worker - '{hostname,version,slots,busy_slots,kinds}'::text[] <> '{}'
+    or coalesce(jsonb_typeof(p_worker -> 'kinds'), 'array') <> 'array'
+    or coalesce(p_worker ->> 'slots', '0') !~ '^[0-9]{1,6}$'
+    or coalesce(p_worker ->> 'busy_slots', '0') !~ '^[0-9]{1,6}$'
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+      hint = 'slots and busy_slots are whole numbers, kinds is a list.';
+  end if;
+
+  if pg_column_size(p_worker) > 10000 then
+    raise sqlstate 'PT413' using
+      message = format('p_worker has %s bytes, more than 10000', pg_column_size(p_worker)),
+      hint = 'Describe the worker in a few words.';
+  end if;
+
+  return query
+    with present as (
+      insert into public.crawl_workers as worker (id, hostname, version, slots, busy_slots, kinds)
+      values (
+        p_worker_id,
+        left(coalesce(p_worker ->> 'hostname', 'unknown'), 255),
+        left(coalesce(p_worker ->> 'version', 'unknown'), 100),
+        coalesce((p_worker ->> 'slots')::integer, cardinality(p_lease_tokens)),
+        coalesce((p_worker ->> 'busy_slots')::integer, cardinality(p_lease_tokens)),
+        array(
+          select kind
+          from jsonb_array_elements_text(coalesce(p_worker -> 'kinds', '[]')) as kind
+        )
+      )
+      on conflict (id) do update
+      set
+        hostname = excluded.hostname,
+        version = excluded.version,
+        slots = excluded.slots,
+        busy_slots = excluded.busy_slots,
+        kinds = excluded.kinds,
+        last_seen_at = now()
+    ),
+    held as materialized (
+      select job.id
+      from public.crawl_jobs as job
+      where job.lease_token = any (p_lease_tokens)
+        and job.worker_id = p_worker_id
+      for no key update skip locked
+    ),
+    renewed as (
+      update public.crawl_jobs as job
+      set last_heartbeat = now()
+      from held
+      where job.id = held.id
+    )
+    select
+      asked.token,
+      job.id,
+      case when job.id is null then 'lost' else silkline.command_for(job.status) end,
+      job.status
+    from unnest(p_lease_tokens) as asked (token)
+    left join public.crawl_jobs as job
+      on job.lease_token = asked.token
+      and job.worker_id = p_worker_id;
+end
+$$;
+
+comment on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb) is
+  'Renew all leases of one worker and register it; answers one command per lease.';
+
+revoke execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
+  from public, anon, authenticated;
+grant execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
+  to service_role, crawl_worker;
+
+-- Free the URLs that a lease holds when the lease ends.
+--
+-- A process that died with URLs in flight makes each of them a suspect: it is leased alone
+-- the next time. A suspect that takes its process down again was alone, so it is the
+-- culprit: it ends as poison, and the job goes on without it. Returns how many did.
+create function silkline.free_tasks(p_job_id uuid, p_is_crash boolean)
+  returns integer
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_freed integer;
+  v_poison integer;
+begin
+  with freed as (
+    update public.crawl_tasks as task
+    set
+      status = case when p_is_crash and task.crashes > 0 then 'error' else 'pending' end
+        ::public.crawl_task_status,
+      last_error = case
+        when p_is_crash and task.crashes > 0
+          then 'poison: its process died twice with this URL in flight'
+        else task.last_error
+      end,
+      finished_at = case when p_is_crash and task.crashes > 0 then now() end,
+      crashes = task.crashes + p_is_crash::integer,
+      lease_token = null,
+      lease_seq = null
+    where task.job_id = p_job_id
+      and task.status = 'in_progress'
+    returning task.status
+  )
+  select
+    count(*) filter (where freed.status = 'pending'),
+    count(*) filter (where freed.status = 'error')
+  into v_freed, v_poison
+  from freed;
+
+  if v_freed + v_poison > 0 then
+    update public.crawl_states as state
+    set
+      total_in_progress = state.total_in_progress - v_freed - v_poison,
+      total_pending = state.total_pending + v_freed,
+      total_error = state.total_error + v_poison
+    where state.job_id = p_job_id;
+  end if;
+
+  return v_poison;
+end
+$$;
+
+comment on function silkline.free_tasks(uuid, boolean) is
+  'Free the URLs in flight of a job whose lease ends; answers how many proved to be poison.';
+
+revoke execute on function silkline.free_tasks(uuid, boolean) from public, anon, authenticated;
+
+-- The answer to a token that holds nothing, and never has or no longer does.
+create function silkline.lost(p_lease_token uuid)
+  returns public.crawl_command
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if p_lease_token is null then
+    raise sqlstate 'PT400' using
+      message = 'p_lease_token must not be null',
+      hint = 'Send the token under which the job was claimed.';
+  end if;
+
+  return row (p_lease_token, null, 'lost', null)::public.crawl_command;
+end
+$$;
+
+comment on function silkline.lost(uuid) is
+  'The command for a lease token that is not current.';
+
+revoke execute on function silkline.lost(uuid) from public, anon, authenticated;
+
+-- End a job whose frontier has drained.
+--
+-- Refused while URLs are left: 'completed' means drained. If a user paused, stopped or
+-- cancelled meanwhile, that stands: the lease ends, the status does not change, and the
+-- answer says so. An audit hands in its findings here.
+-- definer because crawl_worker may touch no table
+create function public.complete_crawl_job(
+  p_lease_token uuid,
+  p_result jsonb default '{}',
+  p_audit jsonb default null
+)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+as $$
+declare
+  v_job public.crawl_jobs;
+  v_left integer;
+begin
+  if jsonb_typeof(p_result) is distinct from 'object' or pg_column_size(p_result) > 65536 then
+    raise sqlstate 'PT422' using
+      message = 'p_result must be a JSON object of at most 64 KB',
+      hint = 'Store large results as pages.';
+  end if;
+
+  if p_audit is not null
+    and not (
+      jsonb_typeof(p_audit) = 'object'
+      and p_audit ?& '{score,grade,categories,findings,ruleset_version}'
+      and p_audit - '{score,grade,categories,findings,ruleset_version}'::text[] = '{}'
+      and coalesce(p_audit ->> 'score', '') ~ '^([0-9]{1,2}|100)$'
+    )
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_audit must be an object of score, grade, categories, findings and ruleset_version',
+      hint = 'score is a whole number from 0 to 100.';
+  end if;
+
+  if pg_column_size(p_audit) > 5000000 then
+    raise sqlstate 'PT413' using
+      message = format('p_audit has %s bytes, more than 5000000', pg_column_size(p_audit)),
+      hint = 'Report each finding once, with examples.';
+  end if;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
+
+  if v_job.id is null then
+    return next silkline.lost(p_lease_token);
+    return;
+  end if;
+
+  if v_job.lease_check_at is not null then
+    select state.total_pending + state.total_in_progress
+    into v_left
+    from public.crawl_states as state
+    where state.job_id = v_job.id;
+
+    if v_job.status = 'processing' and v_left > 0 then
+      raise sqlstate 'PT409' using
+        message = format('job %s is not drained: %s URLs are left', v_job.id, v_left),
+        hint = 'Checkpoint until it answers drained, or release the job.';
+    end if;
+
+    if p_audit is not null and v_job.status <> 'cancelled' then
+      insert into public.crawl_audits as audit (
+        job_id,
+        score,
+        grade,
+        categories,
+        findings,
+        ruleset_version
+      )
+      values (
+        v_job.id,
+        (p_audit ->> 'score')::smallint,
+        p_audit ->> 'grade',
+        p_audit -> 'categories',
+        p_audit -> 'findings',
+        p_audit ->> 'ruleset_version'
+      )
+      on conflict (job_id) do update
+      set
+        score = excluded.score,
+        grade = excluded.grade,
+        categories = excluded.categories,
+        findings = excluded.findings,
+        ruleset_version = excluded.ruleset_version,
+        created_at = now();
+    end if;
+
+    if v_left > 0 then
+      perform silkline.free_tasks(v_job.id, false);
+    end if;
+    perform set_config('silkline.reason', 'complete', true);
+
+    update public.crawl_jobs as job
+    set
+      status = case job.status when 'processing' then 'completed' else job.status end,
+      completed_at = case job.status when 'processing' then now() else job.completed_at end,
+      progress_percentage = case job.status
+        when 'processing' then 100
+        else job.progress_percentage
+      end,
+      result = case job.status when 'cancelled' then job.result else p_result end,
+      worker_id = null,
+      lease_check_at = null,
+      host_slot = null
+    where job.id = v_job.id
+    returning job.status into v_job.status;
+  end if;
+
+  return next
+    row (p_lease_token, v_job.id, silkline.command_for(v_job.status), v_job.status)
+    ::public.crawl_command;
+end
+$$;
+
+comment on function public.complete_crawl_job(uuid, jsonb, jsonb) is
+  'End a job whose frontier has drained.';
+
+revoke execute on function public.complete_crawl_job(uuid, jsonb, jsonb)
+  from public, anon, authenticated;
+grant execute on function public.complete_crawl_job(uuid, jsonb, jsonb)
+  to service_role, crawl_worker;
+
+-- How long a job waits before its nth retry: doubled each time, capped, and spread over
+-- the upper half, so that jobs that broke together do not come back together.
+create function silkline.backoff(p_retry_count integer)
+  returns interval
+  language sql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+  select make_interval(
+    secs => least(
+      settings.backoff_cap_seconds,
+      settings.backoff_base_seconds * 2 ^ least(p_retry_count, 30)
+    ) * (0.5 + random() / 2)
+  )
+  from public.crawl_settings as settings;
+$$;
+
+comment on function silkline.backoff(integer) is
+  'Exponential backoff with jitter.';
+
+revoke execute on function silkline.backoff(integer) from public, anon, authenticated;
+
+-- The crawl broke. Retried with backoff while retries are left, else failed for good.
+--
+-- URLs in flight become suspects (see silkline.free_tasks). A crash that convicted one of
+-- them costs the job no retry: the culprit is out of the way. A user's pause, stop or
+-- cancel stands.
+-- definer because crawl_worker may touch no table
+create function public.fail_crawl_job(
+  p_lease_token uuid,
+  p_error_code text,
+  p_error_message text default null,
+  p_is_retryable boolean default true,
+  p_retry_after_seconds integer default null
+)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+as $$
+declare
+  v_job public.crawl_jobs;
+  v_poison integer;
+  v_is_retried boolean;
+begin
+  if p_error_code is null or p_error_code !~ '^[A-Za-z0-9_:.-]{1,100}$' then
+    raise sqlstate 'PT422' using
+      message = format('p_error_code %L must be a short code', left(p_error_code, 100)),
+      hint = 'For example oom, timeout or crashed:SIGSEGV.';
+  end if;
+
+  if p_retry_after_seconds not between 0 and 604800 then
+    raise sqlstate 'PT422' using
+      message = format('p_retry_after_seconds must be from 0 to 604800, not %s', p_retry_after_seconds),
+      hint = 'Leave it out for the usual backoff.';
+  end if;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
+
+  if v_job.id is null then
+    return next silkline.lost(p_lease_token);
+    return;
+  end if;
+
+  if v_job.lease_check_at is not null then
+    v_poison := silkline.free_tasks(v_job.id, true);
+    v_is_retried := coalesce(p_is_retryable, true)
+      and (v_job.retry_count < v_job.max_retries or v_poison > 0);
+    perform set_config('silkline.reason', 'fail', true);
+
+    update public.crawl_jobs as job
+    set
+      status = case
+        when job.status <> 'processing' then job.status
+        when v_is_retried then 'pending'
+        else 'failed'
+      end,
+      waits_for = case when job.status = 'processing' and v_is_retried then 'time' end
+        ::public.crawl_job_wait,
+      run_after = case
+        when job.status = 'processing' and v_is_retried
+          then now() + coalesce(
+            make_interval(secs => p_retry_after_seconds),
+            case when v_poison > 0 then interval '0' end,
+            silkline.backoff(job.retry_count)
+          )
+        else job.run_after
+      end,
+      retry_count = case
+        when job.status = 'processing' and v_is_retried and v_poison = 0 then job.retry_count + 1
+        else job.retry_count
+      end,
+      completed_at = case
+        when job.status = 'processing' and not v_is_retried then now()
+        else job.completed_at
+      end,
+      error_code = p_error_code,
+      error_message = left(p_error_message, 10000),
+      worker_id = null,
+      lease_check_at = null,
+      host_slot = null
+    where job.id = v_job.id
+    returning job.status into v_job.status;
+  end if;
+
+  return next
+    row (p_lease_token, v_job.id, silkline.command_for(v_job.status), v_job.status)
+    ::public.crawl_command;
+end
+$$;
+
+comment on function public.fail_crawl_job(uuid, text, text, boolean, integer) is
+  'Report a broken crawl; it is retried with backoff while retries are left.';
+
+revoke execute on function public.fail_crawl_job(uuid, text, text, boolean, integer)
+  from public, anon, authenticated;
+grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integer)
+  to service_role, crawl_worker;
+
+-- Hand a job back: 'shutdown' after its URLs were handed in (no retry is spent, it runs
+-- again at once), or 'worker_restarted' for the jobs of a predecessor that was killed
+-- (like a lost worker, only sooner). Also the acknowledgement of pause, stop and cancel.
+-- definer because crawl_worker may touch no table
+create function public.release_crawl_job(
+  p_lease_token uuid,
+  p_reason text default 'shutdown'
+)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+as $$
+declare
+  v_job public.crawl_jobs;
+  v_is_crash constant boolean := p_reason = 'worker_restarted';
+  v_poison integer;
+begin
+  if p_reason is null or p_reason not in ('shutdown', 'worker_restarted') then
+    raise sqlstate 'PT422' using
+      message = format('p_reason must be shutdown or worker_restarted, not %L', left(p_reason, 100)),
+      hint = 'Use fail_crawl_job to report an error.';
+  end if;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
+
+  if v_job.id is null then
+    return next silkline.lost(p_lease_token);
+    return;
+  end if;
+
+  if v_job.lease_check_at is not null then
+    v_poison := silkline.free_tasks(v_job.id, v_is_crash);
+
+    if v_is_crash and v_job.status = 'processing' and v_poison = 0
+      and v_job.retry_count >= v_job.max_retries
+    then
+      perform set_config('silkline.reason', 'worker_lost', true);
+
+      update public.crawl_jobs as job
+      set
+        status = 'failed',
+        completed_at = now(),
+        error_code = 'worker_lost',
+        error_message = format('worker %s was killed and no retries are left', job.worker_id),
+        worker_id = null,
+        lease_check_at = null,
+        host_slot = null
+      where job.id = v_job.id
+      returning job.status into v_job.status;
+    else
+      perform set_config('silkline.reason', 'release', true);
+
+      update public.crawl_jobs as job
+      set
+        status = case job.status when 'processing' then 'pending' else job.status end,
+        retry_count = job.retry_count
+          + (v_is_crash and job.status = 'processing' and v_poison = 0)::integer,
+        run_after = now(),
+        place = silkline.join_place(job.user_id, job.priority, job.place),
+        worker_id = null,
+        lease_check_at = null,
+        host_slot = null
+      where job.id = v_job.id
+      returning job.status into v_job.status;
+    end if;
+  end if;
+
+  return next
+    row (p_lease_token, v_job.id, silkline.command_for(v_job.status), v_job.status)
+    ::public.crawl_command;
+end
+$$;
+
+comment on function public.release_crawl_job(uuid, text) is
+  'Hand a job back, or acknowledge that a pause, stop or cancel was obeyed.';
+
+revoke execute on function public.release_crawl_job(uuid, text)
+  from public, anon, authenticated;
+grant execute on function public.release_crawl_job(uuid, text)
+  to service_role, crawl_worker;

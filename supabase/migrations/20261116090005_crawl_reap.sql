@@ -1,0 +1,130 @@
+-- Leases whose worker has fallen silent. They are ended in two places: a bounded sweep at the
+-- head of every claim, and pg_cron each minute.
+
+-- Reap leases whose worker has fallen silent; up to p_limit leases are looked at.
+--
+-- lease_check_at is armed at the claim and not moved by heartbeats, which therefore touch
+-- no index. A lease that is due for a look but was renewed meanwhile is armed again: one
+-- index write per stale_after and job, and a dead worker is still noticed on time.
+create function silkline.reap_leases(p_limit integer)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_stale_after interval;
+  v_job public.crawl_jobs;
+  v_poison integer;
+begin
+  -- One reaper at a time: a second one would only wait for the rows of the first.
+  if not pg_try_advisory_xact_lock(hashtextextended('silkline reaper', 0)) then
+    return;
+  end if;
+
+  for v_job in
+    select job.*
+    from public.crawl_jobs as job
+    where job.lease_check_at <= now()
+    order by job.lease_check_at
+    limit p_limit
+    for update skip locked
+  loop
+    v_stale_after := coalesce(
+      v_stale_after,
+      (
+        select make_interval(secs => settings.stale_after_seconds)
+        from public.crawl_settings as settings
+      )
+    );
+
+    if v_job.last_heartbeat > now() - v_stale_after then
+      update public.crawl_jobs as job
+      set lease_check_at = job.last_heartbeat + v_stale_after
+      where job.id = v_job.id;
+      continue;
+    end if;
+
+    -- A host or owner that another call is deciding about is left for the next sweep: a
+    -- reaper that waited while it holds others could be waited for itself.
+    continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
+      or not coalesce(
+        pg_try_advisory_xact_lock(hashtextextended('owner ' || v_job.user_id, 0)),
+        true
+      );
+
+    v_poison := silkline.free_tasks(v_job.id, true);
+    perform set_config('silkline.reason', 'worker_lost', true);
+
+    update public.crawl_jobs as job
+    set
+      status = case
+        when job.status <> 'processing' then job.status
+        when job.retry_count < job.max_retries or v_poison > 0 then 'pending'
+        else 'failed'
+      end,
+      retry_count = case
+        when job.status = 'processing' and v_poison = 0
+          then least(job.retry_count + 1, job.max_retries)
+        else job.retry_count
+      end,
+      completed_at = case
+        when job.status = 'processing' and job.retry_count >= job.max_retries and v_poison = 0
+          then now()
+        else job.completed_at
+      end,
+      error_code = case when job.status = 'processing' then 'worker_lost' else job.error_code end,
+      error_message = case
+        when job.status = 'processing'
+          then format('no heartbeat from worker %s since %s', job.worker_id, job.last_heartbeat)
+        else job.error_message
+      end,
+      place = silkline.join_place(job.user_id, job.priority, job.place),
+      run_after = now(),
+      worker_id = null,
+      lease_token = null,
+      lease_check_at = null,
+      host_slot = null
+    where job.id = v_job.id
+    returning job.status into v_job.status;
+
+    return next row (v_job.lease_token, v_job.id, 'lost', v_job.status)::public.crawl_command;
+  end loop;
+end
+$$;
+
+comment on function silkline.reap_leases(integer) is
+  'End leases without a heartbeat; a bounded number per call.';
+
+revoke execute on function silkline.reap_leases(integer) from public, anon, authenticated;
+
+-- Look after what no worker does: silent workers and jobs whose time has come. Claims do
+-- the same in passing; pg_cron calls this each minute for a queue that nobody claims from.
+-- definer because crawl_worker may touch no table
+create function public.reap_crawl_jobs(p_limit integer default 100)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+begin
+  if p_limit is null or p_limit not between 1 and 1000 then
+    raise sqlstate 'PT422' using
+      message = format('p_limit must be from 1 to 1000, not %s', coalesce(p_limit::text, 'null')),
+      hint = 'Call it again for more.';
+  end if;
+
+  perform silkline.call_due_jobs(p_limit);
+  return query select * from silkline.reap_leases(p_limit);
+end
+$$;
+
+comment on function public.reap_crawl_jobs(integer) is
+  'End leases whose worker fell silent; answers one row per ended lease.';
+
+revoke execute on function public.reap_crawl_jobs(integer)
+  from public, anon, authenticated;
+grant execute on function public.reap_crawl_jobs(integer)
+  to service_role, crawl_worker;

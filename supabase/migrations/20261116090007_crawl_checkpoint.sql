@@ -1,0 +1,358 @@
+-- The checkpoint: one round trip per second and job between a crawl and the database.
+--
+-- In: finished URLs with their pages, URLs to try again, links found, facts about hosts.
+-- Out: the user's command, and the next URLs to fetch. All of it in one transaction under
+-- the lock of the job, so that a lost lease writes nothing, counters equal rows, and the
+-- batch counts once: its number is remembered, and a repeated call is answered with the
+-- URLs that the first one handed out.
+--
+--   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, current_url}
+--     seq         1, 2, 3, … within one lease
+--     finished    [{url_key, status: done | error | skipped, http_status, bytes,
+--                   skip_reason, error, not_modified, page: {url, content_hash, title,
+--                   markdown, links, metadata, etag, last_modified, http_status, extractor,
+--                   extractor_version}}]
+--     retried     [{url_key, after_seconds, error, http_status}]
+--     discovered  [{url_key, url, depth, found_on, skip_reason}]
+--     hosts       [{host, robots_txt, robots_status, crawl_delay_seconds, backoff_seconds,
+--                   error_streak, last_error}]
+--     want_hosts  [host, …]
+--   answer   {command, job_id, seq, drained, pending, next_in_seconds, tasks: [{url_key, url,
+--             depth, attempts, etag, last_modified}], links: [{url_key, depth, links}], hosts}
+
+-- definer because crawl_worker may touch no table
+create function public.checkpoint_crawl_job(
+  p_lease_token uuid,
+  p_batch jsonb,
+  p_want integer default 0
+)
+  returns jsonb
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+as $$
+declare
+  v_job public.crawl_jobs;
+  v_state public.crawl_states;
+  v_seq integer;
+  v_max_pages integer;
+  v_done integer := 0;
+  v_error integer := 0;
+  v_skipped integer := 0;
+  v_bytes bigint := 0;
+  v_new integer := 0;
+  v_changed integer := 0;
+  v_unchanged integer := 0;
+  v_retried integer := 0;
+  v_given_up integer := 0;
+  v_found integer := 0;
+  v_found_skipped integer := 0;
+  v_unpaid integer := 0;
+  v_leased integer := 0;
+  v_spent integer := 0;
+  v_budget integer;
+  v_links jsonb := '[]'::jsonb;
+  v_seconds double precision;
+begin
+  perform silkline.check_batch(p_batch, p_want);
+  v_seq := (p_batch ->> 'seq')::integer;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token
+  for no key update;
+
+  if v_job.lease_check_at is null then
+    return jsonb_build_object(
+      'command', (silkline.lost(p_lease_token)).command,
+      'tasks', '[]'::jsonb
+    );
+  end if;
+
+  -- Cancelled: nothing more is wanted of this crawl.
+  if v_job.status = 'cancelled' then
+    update public.crawl_jobs as job
+    set last_heartbeat = now()
+    where job.id = v_job.id;
+    return jsonb_build_object('command', 'cancel', 'job_id', v_job.id, 'tasks', '[]'::jsonb);
+  end if;
+
+  select state.*
+  into v_state
+  from public.crawl_states as state
+  where state.job_id = v_job.id
+  for no key update;
+  v_max_pages := silkline.page_budget(v_job.payload);
+
+  if v_state.batch_token is distinct from p_lease_token or v_state.batch_seq < v_seq then
+    if jsonb_array_length(coalesce(p_batch -> 'finished', '[]')) > 0 then
+      with page as materialized (
+        select saved.url_key, saved.page_id, saved.change
+        from silkline.save_pages(v_job, p_batch -> 'finished') as saved
+      ),
+      finished as (
+        update public.crawl_tasks as task
+        set
+          status = sent.status,
+          skip_reason = case sent.status when 'skipped' then sent.skip_reason end,
+          last_error = case sent.status
+            when 'error' then left(coalesce(sent.error, 'failed without a reason'), 2000)
+          end,
+          http_status = sent.http_status,
+          page_id = page.page_id,
+          finished_at = now(),
+          lease_token = null,
+          lease_seq = null
+        from jsonb_to_recordset(p_batch -> 'finished') as sent (
+          url_key uuid,
+          status public.crawl_task_status,
+          skip_reason text,
+          error text,
+          http_status smallint,
+          bytes bigint
+        )
+        left join page
+          on page.url_key = sent.url_key
+        where task.job_id = v_job.id
+          and task.url_key = sent.url_key
+          and task.lease_token = p_lease_token
+          and sent.status in ('done', 'error', 'skipped')
+        returning task.status, greatest(sent.bytes, 0) as bytes, page.change
+      )
+      select
+        count(*) filter (where finished.status = 'done'),
+        count(*) filter (where finished.status = 'error'),
+        count(*) filter (where finished.status = 'skipped'),
+        coalesce(sum(finished.bytes), 0),
+        count(*) filter (where finished.change = 'new'),
+        count(*) filter (where finished.change = 'changed'),
+        count(*) filter (where finished.change = 'unchanged')
+      into v_done, v_error, v_skipped, v_bytes, v_new, v_changed, v_unchanged
+      from finished;
+    end if;
+
+    -- Tries are bounded here too, whatever the crawl does: a run always drains.
+    if jsonb_array_length(coalesce(p_batch -> 'retried', '[]')) > 0 then
+      with retried as (
+        update public.crawl_tasks as task
+        set
+          status = case when task.attempts >= 10 then 'error' else 'pending' end
+            ::public.crawl_task_status,
+          next_run_at = now()
+            + make_interval(secs => least(greatest(coalesce(sent.after_seconds, 0), 0), 86400)),
+          last_error = left(
+            case when task.attempts >= 10 then 'gave up after 10 tries: ' else '' end
+              || coalesce(sent.error, 'failed without a reason'),
+            2000
+          ),
+          http_status = sent.http_status,
+          finished_at = case when task.attempts >= 10 then now() end,
+          lease_token = null,
+          lease_seq = null
+        from jsonb_to_recordset(p_batch -> 'retried') as sent (
+          url_key uuid,
+          after_seconds double precision,
+          error text,
+          http_status smallint
+        )
+        where task.job_id = v_job.id
+          and task.url_key = sent.url_key
+          and task.lease_token = p_lease_token
+        returning task.status
+      )
+      select
+        count(*) filter (where retried.status = 'pending'),
+        count(*) filter (where retried.status = 'error')
+      into v_retried, v_given_up
+      from retried;
+    end if;
+
+    v_budget := greatest(v_max_pages - v_state.pages_spent, 0);
+
+    -- Sorted by key, so that the rows go into the index side by side.
+    if jsonb_array_length(coalesce(p_batch -> 'discovered', '[]')) > 0 then
+      with found as (
+        insert into public.crawl_tasks as task (
+          job_id,
+          url_key,
+          url,
+          depth,
+          status,
+          skip_reason,
+          found_on,
+          finished_at
+        )
+        select
+          v_job.id,
+          sent.url_key,
+          sent.url,
+          sent.depth,
+          case when reason.skip_reason is null then 'pending' else 'skipped' end
+            ::public.crawl_task_status,
+          reason.skip_reason,
+          sent.found_on,
+          case when reason.skip_reason is not null then now() end
+        from jsonb_to_recordset(p_batch -> 'discovered') as sent (
+          url_key uuid,
+          url text,
+          depth smallint,
+          skip_reason text,
+          found_on uuid
+        )
+        cross join lateral (
+          select
+            case
+              when sent.skip_reason is not null then sent.skip_reason
+              when sent.url !~* '^https?://' then 'invalid_url'
+              when v_budget = 0 then 'budget'
+            end as skip_reason
+        ) as reason
+        order by sent.url_key
+        on conflict (job_id, url_key) do nothing
+        returning task.status
+      )
+      select
+        count(*) filter (where found.status = 'pending'),
+        count(*) filter (where found.status = 'skipped')
+      into v_found, v_found_skipped
+      from found;
+    end if;
+
+    if jsonb_array_length(coalesce(p_batch -> 'hosts', '[]')) > 0 then
+      perform silkline.save_hosts(p_batch -> 'hosts');
+    end if;
+
+    -- The budget is spent: what is left in the frontier ends with that reason, a bounded
+    -- number per checkpoint.
+    if v_budget = 0 and v_state.total_pending + v_retried > 0 then
+      update public.crawl_tasks as task
+      set
+        status = 'skipped',
+        skip_reason = 'budget',
+        finished_at = now()
+      where task.job_id = v_job.id
+        and task.url_key = any (
+          array(
+            select unpaid.url_key
+            from public.crawl_tasks as unpaid
+            where unpaid.job_id = v_job.id
+              and unpaid.status = 'pending'
+              and unpaid.crashes = 0
+              and unpaid.attempts = 0
+            order by unpaid.next_run_at
+            limit 5000
+          )
+        );
+      get diagnostics v_unpaid = row_count;
+    end if;
+
+    -- Not while skipping goes on: retries would be searched among all that is left.
+    if v_job.status = 'processing' and p_want > 0 and v_unpaid < 5000 then
+      select handed_out.leased, handed_out.spent
+      into v_leased, v_spent
+      from silkline.lease_tasks(
+        v_job,
+        v_seq,
+        p_want,
+        v_budget,
+        v_state.total_in_progress - v_done - v_error - v_skipped - v_retried - v_given_up
+      ) as handed_out;
+    end if;
+
+    v_seconds := extract(epoch from now() - coalesce(v_state.checkpoint_at, v_job.started_at));
+
+    update public.crawl_states as state
+    set
+      total_pending = state.total_pending + v_retried + v_found - v_unpaid - v_leased,
+      total_in_progress = state.total_in_progress
+        - v_done - v_error - v_skipped - v_retried - v_given_up + v_leased,
+      total_done = state.total_done + v_done,
+      total_error = state.total_error + v_error + v_given_up,
+      total_skipped = state.total_skipped + v_skipped + v_found_skipped + v_unpaid,
+      total_bytes = state.total_bytes + v_bytes,
+      pages_new = state.pages_new + v_new,
+      pages_changed = state.pages_changed + v_changed,
+      pages_unchanged = state.pages_unchanged + v_unchanged,
+      pages_spent = state.pages_spent + v_spent,
+      -- Smoothed over about ten seconds.
+      pages_per_second = case
+        when v_seconds > 0
+          then state.pages_per_second
+            + ((v_done + v_error) / v_seconds - state.pages_per_second) * (1 - exp(-v_seconds / 10))
+        else state.pages_per_second
+      end,
+      current_url = coalesce(left(p_batch ->> 'current_url', 4096), state.current_url),
+      seq = state.seq + 1,
+      batch_token = p_lease_token,
+      batch_seq = v_seq,
+      checkpoint_at = now()
+    where state.job_id = v_job.id
+    returning state.* into v_state;
+  end if;
+
+  -- A page that answered 304 keeps the links of its stored version. For a repeated batch, too.
+  if jsonb_path_exists(p_batch, '$.finished[*].not_modified ? (@ == true)') then
+    select coalesce(
+      jsonb_agg(
+        jsonb_build_object('url_key', task.url_key, 'depth', task.depth, 'links', page.links)
+        order by task.url_key
+      ),
+      '[]'
+    )
+    into v_links
+    from jsonb_to_recordset(p_batch -> 'finished') as sent (url_key uuid, not_modified boolean)
+    join public.crawl_tasks as task
+      on task.job_id = v_job.id
+      and task.url_key = sent.url_key
+    join public.crawl_pages as page
+      on page.id = task.page_id
+    where sent.not_modified
+      and page.links <> '[]';
+  end if;
+
+  update public.crawl_jobs as job
+  set
+    last_heartbeat = now(),
+    -- Never 100 before the end: only completed is complete.
+    progress_percentage = least(
+      99,
+      100 * (v_state.total_done + v_state.total_error)
+        / greatest(
+          least(
+            v_state.total_done + v_state.total_error
+              + v_state.total_pending + v_state.total_in_progress,
+            v_max_pages
+          ),
+          1
+        )
+    )
+  where job.id = v_job.id;
+
+  return jsonb_build_object(
+    'command', silkline.command_for(v_job.status),
+    'job_id', v_job.id,
+    'seq', v_state.seq,
+    'pending', v_state.total_pending,
+    'drained',
+      v_state.total_pending + v_state.total_in_progress = 0 and v_links = '[]',
+    'next_in_seconds', case
+      when v_leased = 0 and v_state.total_pending > 0 then silkline.next_task_in_seconds(v_job.id)
+    end,
+    'tasks', silkline.tasks_of_batch(v_job, v_seq),
+    'links', v_links,
+    'hosts', silkline.host_facts(p_batch -> 'want_hosts')
+  );
+end
+$$;
+
+comment on function public.checkpoint_crawl_job(uuid, jsonb, integer) is
+  'Store what a crawl has done since the last checkpoint; answers the command and the next URLs.';
+
+revoke execute on function public.checkpoint_crawl_job(uuid, jsonb, integer)
+  from public, anon, authenticated;
+grant execute on function public.checkpoint_crawl_job(uuid, jsonb, integer)
+  to service_role, crawl_worker;

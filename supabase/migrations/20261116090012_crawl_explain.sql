@@ -1,0 +1,164 @@
+-- "Why is my job not running?" Each reason has a code and a sentence.
+
+-- Why a job of the caller does not run, as far as its owner may know: another user's job
+-- on the same host is told as "busy", not whose.
+-- definer because the reasons lie in rows of others
+create function silkline.explain_job(p_job_id uuid)
+  returns jsonb
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_job constant public.crawl_jobs := silkline.lock_own_job(p_job_id);
+  v_settings public.crawl_settings;
+  v_reasons jsonb := '[]'::jsonb;
+  v_ahead bigint;
+  v_holders bigint;
+  v_running bigint;
+begin
+  select settings.* into v_settings from public.crawl_settings as settings;
+
+  if v_job.status = 'pending' then
+    if v_job.run_after > now() then
+      v_reasons := v_reasons || jsonb_build_object(
+        'code', case when v_job.retry_count > 0 then 'backoff' else 'scheduled' end,
+        'text', case
+          when v_job.retry_count > 0 then format(
+            'Attempt %s failed (%s); it runs again after %s.',
+            v_job.attempt, v_job.error_code, v_job.run_after
+          )
+          else format('It is scheduled for %s.', v_job.run_after)
+        end,
+        'until', v_job.run_after
+      );
+    end if;
+
+    select count(*)
+    into v_holders
+    from public.crawl_jobs as holder
+    where holder.host = v_job.host
+      and holder.host_slot is not null;
+
+    if v_holders >= v_settings.max_jobs_per_host then
+      v_reasons := v_reasons || jsonb_build_object(
+        'code', 'host_busy',
+        'text', format(
+          'Host %s is being crawled by %s other job%s; at most %s at a time.',
+          v_job.host, v_holders, case v_holders when 1 then '' else 's' end, v_settings.max_jobs_per_host
+        )
+      );
+    end if;
+
+    if v_job.user_id is not null and v_settings.max_running_jobs_per_user is not null then
+      v_running := silkline.count_leases(v_job.user_id);
+
+      if v_running >= v_settings.max_running_jobs_per_user then
+        v_reasons := v_reasons || jsonb_build_object(
+          'code', 'quota',
+          'text', format(
+            'Its owner runs %s jobs; at most %s at a time.',
+            v_running, v_settings.max_running_jobs_per_user
+          )
+        );
+      end if;
+    end if;
+
+    if not exists (
+      select
+      from public.crawl_workers as worker
+      where silkline.worker_state(worker.last_seen_at) <> 'lost'
+        and (worker.kinds = '{}' or v_job.kind = any (worker.kinds))
+    ) then
+      v_reasons := v_reasons || jsonb_build_object(
+        'code', 'no_worker',
+        'text', format('No worker for jobs of kind %s is alive.', v_job.kind)
+      );
+    end if;
+
+    if v_reasons = '[]' then
+      select count(*)
+      into v_ahead
+      from (
+        select
+        from public.crawl_jobs as other
+        where other.status = 'pending'
+          and other.waits_for is null
+          and other.kind = v_job.kind
+          and other.place < v_job.place
+        limit 10000
+      ) as ahead;
+
+      v_reasons := jsonb_build_array(
+        jsonb_build_object(
+          'code', 'in_line',
+          'text', case
+            when v_ahead = 0 then 'It is next in line.'
+            when v_ahead = 10000 then 'At least 10000 jobs are before it in line.'
+            else format('%s jobs are before it in line.', v_ahead)
+          end,
+          'jobs_ahead', v_ahead
+        )
+      );
+    end if;
+  else
+    v_reasons := jsonb_build_array(
+      case
+        when v_job.status = 'processing' and v_job.last_heartbeat
+          < now() - make_interval(secs => 3 * v_settings.heartbeat_every_seconds)
+          then jsonb_build_object(
+            'code', 'worker_silent',
+            'text', format(
+              'Its worker was last heard of %s seconds ago; after %s it is given to another.',
+              floor(extract(epoch from now() - v_job.last_heartbeat)), v_settings.stale_after_seconds
+            )
+          )
+        when v_job.status = 'processing'
+          then jsonb_build_object('code', 'running', 'text', 'It is running.')
+        when v_job.status = 'paused'
+          then jsonb_build_object(
+            'code', 'paused',
+            'text', 'A user paused it; it goes on when it is resumed.'
+          )
+        when v_job.status = 'failed'
+          then jsonb_build_object(
+            'code', 'failed',
+            'text', format('It failed after %s attempts: %s', v_job.attempt,
+              coalesce(v_job.error_message, v_job.error_code))
+          )
+        else jsonb_build_object(
+          'code', v_job.status,
+          'text', format('It was %s at %s.', v_job.status, v_job.completed_at)
+        )
+      end
+    );
+  end if;
+
+  return jsonb_build_object('job_id', v_job.id, 'status', v_job.status, 'reasons', v_reasons);
+end
+$$;
+
+comment on function silkline.explain_job(uuid) is
+  'Why a job of the caller does not run.';
+
+revoke execute on function silkline.explain_job(uuid) from public, anon, authenticated;
+grant execute on function silkline.explain_job(uuid) to authenticated, service_role;
+
+create function public.explain_crawl_job(p_job_id uuid)
+  returns jsonb
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return silkline.explain_job(p_job_id);
+end
+$$;
+
+comment on function public.explain_crawl_job(uuid) is
+  'Why a job is not running: reasons with a code and a sentence each.';
+
+revoke execute on function public.explain_crawl_job(uuid) from public, anon, authenticated;
+grant execute on function public.explain_crawl_job(uuid) to authenticated, service_role;
