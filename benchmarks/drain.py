@@ -2,7 +2,8 @@
 
 Owns the two queues that are compared, ours and the bare table, and the race: each connection is
 a process of its own, all start at one gate, and the rate is jobs over the time from the gate to
-the last one finished. Both sides run the same client code; only the SQL differs.
+the last one finished. Both sides hold the same payloads and run the same client code; only the
+SQL differs.
 """
 
 import multiprocessing
@@ -39,15 +40,7 @@ create index bare_jobs_in_line on bare_jobs (status, priority desc, created_at);
 BARE_FILL = """
 insert into bare_jobs (payload, created_at)
 select
-  jsonb_build_object(
-    'url', format('https://site-%%s.example.com/docs/', number),
-    'strategy', 'site',
-    'max_pages', 500,
-    'max_depth', 8,
-    'scope', 'prefix',
-    'exclude', '["/archive/"]'::jsonb,
-    'delay_seconds', 0.5
-  ),
+  %s::jsonb || jsonb_build_object('url', format('https://site-%%s.example.com/docs/', number)),
   now() + number * interval '1 microsecond'
 from generate_series(1, %s) as number
 """

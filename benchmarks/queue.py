@@ -11,6 +11,7 @@ Start here: `throughput.py` counts jobs per second, `growth.py` compares small a
 import argparse
 import platform
 import sys
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from benchmarks.growth import (
     measure_heartbeat,
 )
 from benchmarks.report import Report
-from benchmarks.server import ROOT, run_server
+from benchmarks.server import ROOT, machine_seconds, own_seconds, run_server
 from benchmarks.throughput import (
     measure_batches,
     measure_drain,
@@ -89,9 +90,16 @@ def main() -> int:
             'the peers are not installed: start with benchmarks/bench-queue.sh, or --skip-peers'
         )
     report = Report()
+    began_at, machine, own = time.monotonic(), machine_seconds(), own_seconds()
     with run_server(arguments.postgres_bin) as postgres:
         queues = measure(postgres, report, size, parts)
         versions = {'PostgreSQL': postgres.release, 'Python': platform.python_version()}
+    others = machine_seconds() - machine - (own_seconds() - own)
+    report.figure(
+        'processor time of others on this machine meanwhile',
+        max(others, 0) / (time.monotonic() - began_at),
+        'cores',
+    )
     versions['psycopg'] = psycopg.__version__
     if 'peers' in parts:
         versions['Node'] = peers.node_version().lstrip('v')

@@ -103,25 +103,32 @@ def tidy(connection: Session, *tables: LiteralString) -> None:
     connection.execute('checkpoint')
 
 
+def machine_seconds() -> float:
+    """Processor time that all processes of the machine have used since it started."""
+    fields = Path('/proc/stat').read_text().split('\n', 1)[0].split()[1:]
+    user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(int, fields[:7])
+    ticks = user + nice + system + interrupts + soft_interrupts
+    return ticks / os.sysconf('SC_CLK_TCK')
+
+
+def own_seconds() -> float:
+    """Processor time of this process and of those it has started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def processor_seconds(postmaster: int) -> float:
     """Sum the processor time of a server's processes, those that have ended included."""
     ticks = 0
-    parents: dict[int, int] = {}
-    used: dict[int, tuple[int, int]] = {}
-    for entry in Path('/proc').iterdir():
-        if not entry.name.isdigit():
-            continue
+    for entry in Path('/proc').glob('[0-9]*/stat'):
         try:
-            # The name, in parentheses, may hold spaces: count fields after it.
-            fields = (entry / 'stat').read_text().rpartition(')')[2].split()
+            # The name, in parentheses, may hold spaces: fields are counted after it.
+            fields = entry.read_text().rpartition(')')[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        parents[int(entry.name)] = int(fields[1])
-        own, waited_for = (int(fields[at]) + int(fields[at + 1]) for at in (11, 13))
-        used[int(entry.name)] = own, waited_for
-    for pid, (own, waited_for) in used.items():
-        if pid == postmaster:
-            ticks += own + waited_for
-        elif parents[pid] == postmaster:
+        own, of_ended_children = (int(fields[at]) + int(fields[at + 1]) for at in (11, 13))
+        if int(entry.parent.name) == postmaster:
+            ticks += own + of_ended_children
+        elif int(fields[1]) == postmaster:
             ticks += own
     return ticks / os.sysconf('SC_CLK_TCK')

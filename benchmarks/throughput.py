@@ -77,13 +77,14 @@ def measure_drain(
     make_empty_database(postgres, 'bare')
     ours_url = role_url(postgres, 'drain', 'service_role')
     bare_url = postgres.url('bare')
-    with connect(bare_url) as bare:
-        bare.execute(BARE_TABLE.encode(), prepare=False)
-        bare.execute(BARE_FILL, [jobs])
     with administer(postgres, 'drain') as admin, connect(ours_url) as service:
         [user] = sign_up(admin)
         fill.enqueue(service, user, jobs)
         tidy(admin, 'public.crawl_jobs', 'public.crawl_states', 'public.crawl_events')
+        payload = admin.execute('select payload::text from public.crawl_jobs limit 1').fetchone()
+    with connect(bare_url) as bare:
+        bare.execute(BARE_TABLE.encode(), prepare=False)
+        bare.execute(BARE_FILL, [*(payload or ()), jobs])
     with administer(postgres, 'bare') as admin:
         tidy(admin, 'bare_jobs')
 

@@ -274,7 +274,9 @@ as $$
 declare
   v_id uuid;
 begin
-  perform pg_advisory_xact_lock(hashtextextended('host ' || p_host, 0));
+  if not pg_try_advisory_xact_lock(hashtextextended('host ' || p_host, 0)) then
+    perform pg_advisory_xact_lock(hashtextextended('host ' || p_host, 0));
+  end if;
 
   select job.id
   into v_id
@@ -356,16 +358,18 @@ create function silkline.pass_turn_on()
   security invoker
   set search_path = ''
 as $$
+declare
+  v_called integer;
 begin
   if new.waits_for is distinct from 'host' then
-    perform silkline.call_next_of_host(old.host);
+    v_called := silkline.call_next_of_host(old.host);
   end if;
 
   if old.user_id is not null
     and new.waits_for is distinct from 'owner'
     and (select settings.max_running_jobs_per_user from public.crawl_settings as settings) is not null
   then
-    perform silkline.call_next_of_owner(old.user_id);
+    v_called := silkline.call_next_of_owner(old.user_id);
   end if;
 
   return null;

@@ -4,18 +4,19 @@
 -- What the users want of a job, as an answer to its worker.
 create function silkline.command_for(p_status public.crawl_job_status)
   returns text
-  language sql
+  language plpgsql
   immutable
   security invoker
   set search_path = ''
 as $$
-  select
-    case p_status
-      when 'paused' then 'pause'
-      when 'stopped' then 'stop'
-      when 'cancelled' then 'cancel'
-      else 'continue'
-    end;
+begin
+  return case p_status
+    when 'paused' then 'pause'
+    when 'stopped' then 'stop'
+    when 'cancelled' then 'cancel'
+    else 'continue'
+  end;
+end
 $$;
 
 comment on function silkline.command_for(public.crawl_job_status) is
@@ -43,6 +44,7 @@ create function public.heartbeat_crawl_jobs(
   set search_path = ''
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
+  set jit = 'off'
 as $$
 begin
   perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
@@ -220,10 +222,12 @@ create function public.complete_crawl_job(
   set search_path = ''
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
+  set jit = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
   v_left integer;
+  v_reason text;
 begin
   if jsonb_typeof(p_result) is distinct from 'object' or pg_column_size(p_result) > 65536 then
     raise sqlstate 'PT422' using
@@ -262,10 +266,11 @@ begin
   end if;
 
   if v_job.lease_check_at is not null then
-    select state.total_pending + state.total_in_progress
-    into v_left
-    from public.crawl_states as state
-    where state.job_id = v_job.id;
+    v_left := (
+      select state.total_pending + state.total_in_progress
+      from public.crawl_states as state
+      where state.job_id = v_job.id
+    );
 
     if v_job.status = 'processing' and v_left > 0 then
       raise sqlstate 'PT409' using
@@ -303,7 +308,7 @@ begin
     if v_left > 0 then
       perform silkline.free_tasks(v_job.id, false);
     end if;
-    perform set_config('silkline.reason', 'complete', true);
+    v_reason := set_config('silkline.reason', 'complete', true);
 
     update public.crawl_jobs as job
     set
@@ -378,6 +383,7 @@ create function public.fail_crawl_job(
   set search_path = ''
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
+  set jit = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
@@ -477,6 +483,7 @@ create function public.release_crawl_job(
   set search_path = ''
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
+  set jit = 'off'
 as $$
 declare
   v_job public.crawl_jobs;

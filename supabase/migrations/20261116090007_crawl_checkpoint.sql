@@ -33,6 +33,7 @@ create function public.checkpoint_crawl_job(
   set search_path = ''
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
+  set jit = 'off'
 as $$
 declare
   v_job public.crawl_jobs;
