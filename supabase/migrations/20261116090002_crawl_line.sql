@@ -202,7 +202,8 @@ declare
   v_end constant bigint := silkline.band_start(p_priority - 1);
 begin
   return (
-    select coalesce(min(head.place), v_start)
+    -- An empty line begins a little behind, so that there is room at the front.
+    select coalesce(min(head.place), v_start + 1048576)
     from unnest(silkline.known_kinds()) as known (kind)
     cross join lateral (
       select job.place
@@ -223,6 +224,25 @@ comment on function silkline.head_place(integer) is
   'Where the line of one priority begins at the moment.';
 
 revoke execute on function silkline.head_place(integer) from public, anon, authenticated;
+
+-- Where a job goes that had begun and was interrupted through no fault of its own: it has had
+-- its turn, and does not wait for another one.
+create function silkline.front_place(p_priority integer)
+  returns bigint
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return greatest(silkline.head_place(p_priority) - 1, silkline.band_start(p_priority));
+end
+$$;
+
+comment on function silkline.front_place(integer) is
+  'The place before the head of the line of one priority.';
+
+revoke execute on function silkline.front_place(integer) from public, anon, authenticated;
 
 -- Where a job of this owner joins the line. A job that stood in it before keeps its place
 -- where that is the better one for it, yet never overtakes the head.

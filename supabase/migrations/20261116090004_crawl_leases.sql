@@ -535,7 +535,7 @@ begin
         retry_count = job.retry_count
           + (v_is_crash and job.status = 'processing' and v_poison = 0)::integer,
         run_after = now(),
-        place = silkline.join_place(job.user_id, job.priority, job.place),
+        place = silkline.front_place(job.priority),
         worker_id = null,
         lease_check_at = null,
         host_slot = null

@@ -80,7 +80,7 @@ begin
           then format('no heartbeat from worker %s since %s', job.worker_id, job.last_heartbeat)
         else job.error_message
       end,
-      place = silkline.join_place(job.user_id, job.priority, job.place),
+      place = silkline.front_place(job.priority),
       run_after = now(),
       worker_id = null,
       lease_token = null,

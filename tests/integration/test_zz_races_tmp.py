@@ -1,0 +1,245 @@
+"""Who runs next: turns between users, priorities, and the limits per host and per user."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from tests.support.database import Database
+from tests.support.queue import (
+    broken_rules,
+    claim,
+    claim_one,
+    enqueue,
+    job_row,
+    set_limits,
+)
+from tests.support.servers import Server
+
+BACKLOG = 100_000
+# Calls are to take less than 2 s; the API cuts them at 8.
+SECONDS_OF_A_CALL = 4.0
+PER_CALL = 10_000
+
+
+def enqueue_many(
+    database: Database, user: UUID | None, count: int, *, first: int = 0, host: str | None = None
+) -> list[UUID]:
+    """Enqueue for a user in as few calls as may be, each on a host of its own unless named."""
+    job_ids: list[UUID] = []
+    for start in range(first, first + count, PER_CALL):
+        numbers = range(start, min(start + PER_CALL, first + count))
+        jobs = [
+            {'payload': {'url': f'https://{host or f"h{number}-{user}.example"}/'}}
+            for number in numbers
+        ]
+        [row] = database.call('enqueue_crawl_jobs', p_jobs=jobs, p_user_id=user)
+        job_ids += [UUID(job_id) for job_id in row['enqueue_crawl_jobs']['job_ids']]
+    return job_ids
+
+
+@pytest.fixture
+def unlimited(database: Database) -> Database:
+    set_limits(database, max_open_jobs_per_user=None, max_jobs_per_user_per_day=None)
+    return database
+
+
+@pytest.fixture(scope='module')
+def backlog(server: Server, template: str) -> Iterator[tuple[Database, UUID]]:
+    """A queue in which one user has 100,000 jobs, and that user."""
+    with server.database(template) as database:
+        set_limits(database, max_open_jobs_per_user=None, max_jobs_per_user_per_day=None)
+        user = database.user()
+        enqueue_many(database, user, BACKLOG)
+        yield database, user
+
+
+def test_one_job_of_a_user_is_next_or_second_next_after_100_000_of_another(
+    backlog: tuple[Database, UUID],
+) -> None:
+    database, _ = backlog
+    job_id = enqueue(database, 'other.example', user=database.user())
+
+    assert job_id in [claim_one(database).job_id for _ in range(2)]
+
+
+def test_one_job_of_a_user_stays_next_or_second_next_while_the_backlog_is_worked_off(
+    backlog: tuple[Database, UUID],
+) -> None:
+    database, _ = backlog
+    for lease in claim(database, 500):
+        database.call('complete_crawl_job', p_lease_token=lease.token)
+    job_id = enqueue(database, 'another.example', user=database.user())
+
+    assert job_id in [claim_one(database).job_id for _ in range(2)]
+
+
+def test_a_backlog_on_one_host_does_not_hide_a_job_on_another(unlimited: Database) -> None:
+    enqueue_many(unlimited, unlimited.user(), PER_CALL, host='slow.example')
+    claim_one(unlimited)
+    job_id = enqueue(unlimited, 'free.example', user=unlimited.user())
+
+    assert claim_one(unlimited).job_id == job_id
+
+
+def test_jobs_enqueued_one_by_one_on_a_busy_host_do_not_hide_a_job_on_another(
+    unlimited: Database,
+) -> None:
+    user = unlimited.user()
+    for _ in range(300):
+        enqueue(unlimited, 'slow.example', user=user)
+    first = claim_one(unlimited)
+    job_id = enqueue(unlimited, 'free.example', user=user)
+
+    assert job_row(unlimited, first.job_id)['host'] == 'slow.example'
+    assert claim_one(unlimited).job_id == job_id
+
+
+def test_a_user_at_the_limit_does_not_hold_up_another(unlimited: Database) -> None:
+    set_limits(unlimited, max_running_jobs_per_user=1)
+    enqueue_many(unlimited, unlimited.user(), 500)
+    claim_one(unlimited)
+    job_id = enqueue(unlimited, 'free.example', user=unlimited.user())
+
+    assert claim_one(unlimited).job_id == job_id
+
+
+def test_a_claim_stays_short_when_all_jobs_of_an_owner_wait_for_one_busy_host(
+    unlimited: Database,
+) -> None:
+    """Each of them, called because its owner has room, finds its host busy and calls the next."""
+    set_limits(unlimited, max_running_jobs_per_user=1)
+    user = unlimited.user()
+    enqueue(unlimited, 'own.example', user=user)
+    own = claim_one(unlimited)
+    backlog = unlimited.connect('supabase_admin')
+    backlog.execute('set session_replication_role = replica')
+    backlog.execute(
+        """
+        insert into public.crawl_jobs
+          (user_id, kind, payload, source_id, host, place, waits_for)
+        select
+          %s,
+          'crawl',
+          '{"url": "https://busy.example/"}',
+          'busy.example',
+          'busy.example',
+          silkline.band_start(0) + nth,
+          'owner'
+        from generate_series(1, 20000) as nth
+        """,
+        [user],
+    )
+    backlog.execute('reset session_replication_role')
+    enqueue(unlimited, 'busy.example', user=unlimited.user())
+    claim_one(unlimited)
+    unlimited.call('complete_crawl_job', p_lease_token=own.token)
+    other = enqueue(unlimited, 'free.example', user=unlimited.user())
+
+    started_at = time.monotonic()
+    leases = claim(unlimited, 5)
+
+    assert [lease.job_id for lease in leases] == [other]
+    print("TOOK", time.monotonic() - started_at)
+    t = time.monotonic(); claim(unlimited, 5); print("NEXT", time.monotonic() - t)
+
+
+@pytest.mark.parametrize('tokens', [1, 6])
+def test_users_take_turns(unlimited: Database, tokens: int) -> None:
+    users = [unlimited.user(), unlimited.user(), None]
+    for count, user in zip((60, 10, 10), users, strict=True):
+        enqueue_many(unlimited, user, count)
+
+    runs: Counter[UUID | None] = Counter()
+    for _ in range(30 // tokens):
+        for lease in claim(unlimited, tokens):
+            runs[job_row(unlimited, lease.job_id)['user_id']] += 1
+
+    assert sum(runs.values()) == 30
+    assert all(9 <= runs[user] <= 11 for user in users), runs
+
+
+def test_a_users_own_jobs_run_in_the_order_they_were_enqueued(unlimited: Database) -> None:
+    jobs = enqueue_many(unlimited, unlimited.user(), 20)
+
+    assert [claim_one(unlimited).job_id for _ in range(20)] == jobs
+
+
+def test_a_higher_priority_runs_before_any_turn(unlimited: Database) -> None:
+    user = unlimited.user()
+    enqueue_many(unlimited, user, 20)
+    low = enqueue(unlimited, 'low.example', user=unlimited.user(), p_priority=-1)
+    high = enqueue(unlimited, 'high.example', user=user, p_priority=1)
+
+    order = [lease.job_id for lease in claim(unlimited, 1) + claim(unlimited, 50)]
+
+    assert order[0] == high
+    assert len(order) == 22
+    assert low in order[1:]
+    assert claim(unlimited, 1) == []
+
+
+def test_a_lower_priority_runs_last(unlimited: Database) -> None:
+    low = enqueue(unlimited, 'low.example', user=unlimited.user(), p_priority=-1)
+    enqueue_many(unlimited, unlimited.user(), 10)
+
+    assert [claim_one(unlimited).job_id for _ in range(11)][-1] == low
+
+
+def test_a_job_handed_back_at_shutdown_is_next_or_second_next(unlimited: Database) -> None:
+    enqueue_many(unlimited, unlimited.user(), 50)
+    lease = claim_one(unlimited)
+    claim(unlimited, 5)
+    unlimited.call('release_crawl_job', p_lease_token=lease.token)
+
+    assert lease.job_id in [claim_one(unlimited).job_id for _ in range(2)]
+
+
+# Limits hold however they are reached
+
+
+def test_a_job_resumed_under_its_lease_does_not_put_its_owner_over_the_limit(
+    database: Database,
+) -> None:
+    set_limits(database, max_running_jobs_per_user=1)
+    user = database.user()
+    saving = enqueue(database, 'a.example', user=user)
+    lease = claim_one(database)
+    enqueue(database, 'b.example', user=user)
+    database.call('pause_crawl_job', user=user, p_job_id=saving)
+    claim(database)
+    database.call('resume_crawl_job', user=user, p_job_id=saving)
+
+    running = database.query("select id from crawl_jobs where status = 'processing'")
+    assert [row['id'] for row in running] == [lease.job_id]
+    assert broken_rules(database) == []
+
+
+def test_a_lowered_limit_per_host_counts_the_jobs_that_run_already(database: Database) -> None:
+    set_limits(database, max_jobs_per_host=2)
+    for _ in range(3):
+        enqueue(database)
+    first, second = claim(database, 2)
+    database.call('complete_crawl_job', p_lease_token=first.token)
+    set_limits(database, max_jobs_per_host=1)
+
+    assert claim(database, 2) == []
+    database.call('complete_crawl_job', p_lease_token=second.token)
+    assert len(claim(database, 2)) == 1
+
+
+def test_a_raised_limit_lets_waiting_jobs_run_after_maintenance(database: Database) -> None:
+    user = database.user()
+    set_limits(database, max_running_jobs_per_user=1)
+    for number in range(4):
+        enqueue(database, f'h{number}.example', user=user)
+    for _ in range(3):
+        enqueue(database, 'same.example')
+    assert len(claim(database, 10)) == 2
+    set_limits(database, max_running_jobs_per_user=None, max_jobs_per_host=3)
+
+    database.call('maintain_crawl_queue')
+
+    assert len(claim(database, 10)) == 5
