@@ -73,28 +73,17 @@ select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the settings decide how lon
 delete from public.crawl_jobs where true;
 update public.crawl_settings set keep_ended_jobs_days = 30 where id;
 
--- In bounded batches
+-- In bounded batches, under every plan: these statistics, as after a mass deletion, make the
+-- planner take the tables for empty and loop where it had better hash.
 
+analyze public.crawl_jobs, public.crawl_tasks;
 select tests.enqueue('many-' || nth, 'ann', jsonb_build_object('url', format('https://m%s.example/', nth)))
 from generate_series(1, 101) as nth;
 select tests.as_user('ann', format('select id from public.cancel_crawl_job(%L)', job.id))
 from public.crawl_jobs as job;
 select tests.age(job.idempotency_key, '31 days') from public.crawl_jobs as job;
--- The bound holds under every plan, also one that runs a subquery once per row.
-set local enable_hashjoin = off;
-set local enable_mergejoin = off;
-set local enable_hashagg = off;
-set local enable_material = off;
-set local enable_indexscan = off;
-set local enable_bitmapscan = off;
 select is(pg_temp.maintain() -> 'jobs', '100'::jsonb, 'at most 100 jobs go in one call');
 select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the next call goes on');
-set local enable_hashjoin = on;
-set local enable_mergejoin = on;
-set local enable_hashagg = on;
-set local enable_material = on;
-set local enable_indexscan = on;
-set local enable_bitmapscan = on;
 
 select tests.enqueue('huge', 'ann');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''huge''))');

@@ -19,8 +19,8 @@ from tests.support.queue import (
 from tests.support.servers import Server
 
 BACKLOG = 100_000
-# Calls are to take less than 2 s; the API cuts them at 8.
-SECONDS_OF_A_CALL = 4.0
+# Of DESIGN section 3; the API cuts calls at 8.
+SECONDS_OF_A_CALL = 2.0
 PER_CALL = 10_000
 
 
@@ -133,6 +133,7 @@ def test_a_claim_stays_short_when_all_jobs_of_an_owner_wait_for_one_busy_host(
         [user],
     )
     backlog.execute('reset session_replication_role')
+    backlog.execute('analyze public.crawl_jobs')
     enqueue(unlimited, 'busy.example', user=unlimited.user())
     claim_one(unlimited)
     unlimited.call('complete_crawl_job', p_lease_token=own.token)
