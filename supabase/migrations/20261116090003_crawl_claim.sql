@@ -221,11 +221,11 @@ begin
         and job.kind = wanted.kind
         and job.id <> all (p_passed)
       order by job.place
-      limit 100
+      limit 50
       for update skip locked
     ) as head
     order by head.place
-    limit 100
+    limit 50
   loop
     met := met + 1;
 
@@ -385,9 +385,9 @@ begin
   v_reason := set_config('silkline.reason', 'claim', true);
 
   -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
-  -- the next one counts it; what stands in its way is moved aside. After 500 of those the
+  -- the next one counts it; what stands in its way is moved aside. After 100 of those the
   -- call answers with what it has: the moves are kept, and the next call goes on.
-  while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 500 loop
+  while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 100 loop
     v_ids := '{}';
     v_slots := '{}';
     v_taken := '{}';

@@ -99,6 +99,7 @@ create function silkline.prune(p_limit integer)
 as $$
 declare
   v_settings public.crawl_settings;
+  v_job_ids uuid[];
   v_tasks integer;
   v_jobs integer := 0;
   v_pages integer;
@@ -106,52 +107,50 @@ declare
 begin
   select settings.* into v_settings from public.crawl_settings as settings;
 
-  -- Frontiers first, in slices: a job goes once its own is gone.
-  with old_job as materialized (
+  -- Frontiers first, in slices: a job goes once its own is gone. Arrays, because a subquery
+  -- may be run once per row, and would then find further rows each time.
+  v_job_ids := array(
     select job.id
     from public.crawl_jobs as job
     where job.completed_at < now() - make_interval(days => v_settings.keep_ended_jobs_days)
     order by job.completed_at
     limit 100
     for update skip locked
-  )
+  );
+
   delete from public.crawl_tasks as task
-  where (task.job_id, task.url_key) in (
-    select listed.job_id, listed.url_key
-    from old_job
-    cross join lateral (
-      select doomed.job_id, doomed.url_key
-      from public.crawl_tasks as doomed
-      where doomed.job_id = old_job.id
+  where task.ctid = any (
+    array(
+      select doomed.ctid
+      from unnest(v_job_ids) as job (id)
+      cross join lateral (
+        select listed.ctid
+        from public.crawl_tasks as listed
+        where listed.job_id = job.id
+        limit p_limit
+      ) as doomed
       limit p_limit
-    ) as listed
-    limit p_limit
+    )
   );
   get diagnostics v_tasks = row_count;
 
   if v_tasks < p_limit then
     delete from public.crawl_jobs as job
-    where job.id in (
-      select old_job.id
-      from public.crawl_jobs as old_job
-      where old_job.completed_at < now() - make_interval(days => v_settings.keep_ended_jobs_days)
-        and not exists (select from public.crawl_tasks as task where task.job_id = old_job.id)
-      order by old_job.completed_at
-      limit 100
-      for update skip locked
-    );
+    where job.id = any (v_job_ids);
     get diagnostics v_jobs = row_count;
   end if;
 
   delete from public.crawl_pages as page
-  where page.id in (
-    select old_page.id
-    from public.crawl_pages as old_page
-    where not old_page.is_latest
-      and old_page.last_seen_at
-        < now() - make_interval(days => v_settings.keep_old_page_versions_days)
-    order by old_page.last_seen_at
-    limit p_limit
+  where page.id = any (
+    array(
+      select outdated.id
+      from public.crawl_pages as outdated
+      where not outdated.is_latest
+        and outdated.last_seen_at
+          < now() - make_interval(days => v_settings.keep_old_page_versions_days)
+      order by outdated.last_seen_at
+      limit p_limit
+    )
   );
   get diagnostics v_pages = row_count;
 
