@@ -36,8 +36,8 @@ test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18
 demo: .venv/.dev ## Watch the queue at work on this machine
 	$(BIN)/python -m local.demo
 
-bench-queue: .venv/.dev ## Measure the queue beside its peers
-	$(BIN)/python -m benchmarks.queue
+bench-queue: .venv/.dev ## Measure the queue beside its peers (ARGS=--quick for the short form)
+	benchmarks/bench-queue.sh $(ARGS)
 
 lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock

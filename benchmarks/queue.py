@@ -75,8 +75,8 @@ QUICK = Size(
     fleet_seconds=5.0,
 )
 PARTS = ('drain', 'peers', 'claim', 'checkpoint', 'fleet')
-PEER_ROUNDS = 3
-PEER_SECONDS = 5.0
+PEER_ROUNDS = 5
+PEER_SECONDS = 3.0
 
 
 def main() -> int:

@@ -58,7 +58,6 @@ select results_eq(
   $$ values ('cancel') $$,
   'its worker hears of it with the next heartbeat'
 );
-select tests.remember();
 select is(
   tests.checkpoint('processing', jsonb_build_object('seq', 1, 'discovered', tests.links('https://c.example/')), 1) ->> 'command',
   'cancel',

@@ -171,7 +171,6 @@ select is(
   50,
   'one of two URLs is half the way'
 );
-select tests.remember();
 select tests.checkpoint(
   'site',
   jsonb_build_object('seq', 5, 'finished', jsonb_build_array(tests.fetched('https://site.example/a', 'other')))

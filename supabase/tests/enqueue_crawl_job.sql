@@ -174,13 +174,13 @@ select throws_ok(
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"max_retries": "many"}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
-  null,
+  'max_retries must be a whole number from 0 to 20, not "many"',
   'max_retries of a plugin''s job is a number'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"max_retries": 1000}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
-  null,
+  'max_retries must be a whole number from 0 to 20, not 1000',
   'max_retries of a plugin''s job is bounded'
 );
 

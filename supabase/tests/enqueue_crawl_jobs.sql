@@ -188,7 +188,7 @@ from (
     ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an idempotency key that is no text is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": "nonsense"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "nonsense"', 'a time that is none is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": 5}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not 5', 'a number for a time is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', null, 'a time that no calendar has is refused')
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-13-45T99:00:00Z"', 'a time that no calendar has is refused')
 ) as bad (jobs, code, message, claim);
 select throws_ok(
   $$ select pg_temp.enqueue((select jsonb_agg(1) from generate_series(1, 10001))) $$,

@@ -57,7 +57,6 @@ select is(
 select tests.age('goes-on', '60 seconds');
 delete from public.crawl_workers where true;
 select public.heartbeat_crawl_jobs(tests.worker_id('other'), '{}', '{"slots": 1}');
-select tests.remember();
 select results_eq(
   $$ select * from pg_temp.beat('other', 'goes-on') $$,
   $$ values (tests.token('goes-on'), null::uuid, 'lost', null::text) $$,

@@ -1,7 +1,7 @@
 -- reap_crawl_jobs: the leases of silent workers end, of live ones never.
 
 begin;
-select plan(34);
+select plan(35);
 
 select tests.make_users('ann');
 
@@ -139,6 +139,17 @@ select is((select waits_for::text from public.crawl_jobs where id = tests.job('d
 select tests.age('due', '1 hour');
 select pg_temp.reap();
 select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), null, 'reaping also lets jobs whose time has come into the line');
+delete from public.crawl_jobs where true;
+
+select tests.claimed_job('interrupted', 'ann');
+select tests.enqueue('new-' || nth, 'ann') from generate_series(1, 3) as nth;
+select tests.age('interrupted', '3 minutes');
+select pg_temp.reap();
+select results_eq(
+  $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i')]) $$,
+  $$ values ('interrupted') $$,
+  'a job whose worker was lost runs before those that have not begun'
+);
 delete from public.crawl_jobs where true;
 
 -- Bounded

@@ -1,7 +1,7 @@
 -- release_crawl_job: handed back without a loss, or the receipt of a pause, stop or cancel.
 
 begin;
-select plan(33);
+select plan(35);
 
 select tests.make_users('ann');
 
@@ -116,6 +116,25 @@ select is_empty(
   $$ select url from public.crawl_tasks where status = 'in_progress' and job_id in (tests.job('paused'), tests.job('stopped'), tests.job('cancelled')) $$,
   'no URL stays in flight without a lease'
 );
+
+-- Its turn is not lost
+
+delete from public.crawl_jobs where true;
+select tests.claimed_job('interrupted', 'ann');
+select tests.enqueue('new-' || nth, 'ann') from generate_series(1, 3) as nth;
+select tests.enqueue('important', 'ann', '{}', 'crawl', 5);
+select public.release_crawl_job(tests.token('interrupted'));
+select results_eq(
+  $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-1')]) $$,
+  $$ values ('important') $$,
+  'a job that was handed back overtakes no higher priority'
+);
+select results_eq(
+  $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-2')]) $$,
+  $$ values ('interrupted') $$,
+  'a job that was handed back runs before those that have not begun'
+);
+delete from public.crawl_jobs where true;
 
 -- Bad input
 
