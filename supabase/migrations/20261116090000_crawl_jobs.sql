@@ -218,7 +218,10 @@ create unique index crawl_jobs_lease_token_is_unique on public.crawl_jobs (lease
 create unique index crawl_jobs_host_slot_is_held_once on public.crawl_jobs (host, host_slot)
   where host_slot is not null;
 create unique index crawl_jobs_idempotency_key_is_unique
-  on public.crawl_jobs (coalesce(user_id, '00000000-0000-0000-0000-000000000000'::uuid), idempotency_key)
+  on public.crawl_jobs (
+    coalesce(user_id, '00000000-0000-0000-0000-000000000000'::uuid),
+    idempotency_key
+  )
   where idempotency_key is not null;
 
 create policy "Users read their own jobs"

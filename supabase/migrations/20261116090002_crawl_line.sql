@@ -387,7 +387,10 @@ begin
 
   if old.user_id is not null
     and new.waits_for is distinct from 'owner'
-    and (select settings.max_running_jobs_per_user from public.crawl_settings as settings) is not null
+    and (
+      select settings.max_running_jobs_per_user
+      from public.crawl_settings as settings
+    ) is not null
   then
     v_called := silkline.call_next_of_owner(old.user_id);
   end if;

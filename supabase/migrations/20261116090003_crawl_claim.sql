@@ -53,7 +53,10 @@ begin
 
   if cardinality(p_lease_tokens) > 1000 then
     raise sqlstate 'PT422' using
-      message = format('%s lease tokens are more than 1000 in one call', cardinality(p_lease_tokens)),
+      message = format(
+        '%s lease tokens are more than 1000 in one call',
+        cardinality(p_lease_tokens)
+      ),
       hint = 'Split the call.';
   end if;
 end

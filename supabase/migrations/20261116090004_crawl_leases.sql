@@ -244,7 +244,7 @@ begin
     )
   then
     raise sqlstate 'PT422' using
-      message = 'p_audit must be an object of score, grade, categories, findings and ruleset_version',
+      message = 'p_audit must be an object of score, grade, categories, findings, ruleset_version',
       hint = 'score is a whole number from 0 to 100.';
   end if;
 
@@ -398,7 +398,10 @@ begin
 
   if p_retry_after_seconds not between 0 and 604800 then
     raise sqlstate 'PT422' using
-      message = format('p_retry_after_seconds must be from 0 to 604800, not %s', p_retry_after_seconds),
+      message = format(
+        'p_retry_after_seconds must be from 0 to 604800, not %s',
+        p_retry_after_seconds
+      ),
       hint = 'Leave it out for the usual backoff.';
   end if;
 
@@ -492,7 +495,10 @@ declare
 begin
   if p_reason is null or p_reason not in ('shutdown', 'worker_restarted') then
     raise sqlstate 'PT422' using
-      message = format('p_reason must be shutdown or worker_restarted, not %L', left(p_reason, 100)),
+      message = format(
+        'p_reason must be shutdown or worker_restarted, not %L',
+        left(p_reason, 100)
+      ),
       hint = 'Use fail_crawl_job to report an error.';
   end if;
 

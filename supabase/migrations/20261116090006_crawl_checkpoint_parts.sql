@@ -50,7 +50,8 @@ begin
           '$[*] ? (!(@.status == "done" || @.status == "error" || @.status == "skipped"))'
         )
         then 'the status of a finished URL must be done, error or skipped'
-      when jsonb_array_length(entry.value) > case entry.key when 'discovered' then 50000 else 5000 end
+      when jsonb_array_length(entry.value)
+        > case entry.key when 'discovered' then 50000 else 5000 end
         then format('%s entries are too many in %s', jsonb_array_length(entry.value), entry.key)
     end
   into v_mistake
@@ -130,6 +131,7 @@ begin
       join public.crawl_tasks as task
         on task.job_id = p_job.id
         and task.url_key = finished.url_key
+        and task.status = 'in_progress'
         and task.lease_token = p_job.lease_token
       cross join lateral jsonb_to_record(coalesce(finished.page, '{}')) as page (
         url text,
@@ -348,28 +350,29 @@ begin
     return;
   end if;
 
-  with next as (
-    select task.url_key
-    from public.crawl_tasks as task
-    where task.job_id = p_job.id
-      and task.status = 'pending'
-      and task.crashes = 0
-      and task.next_run_at <= now()
-      -- With the budget spent, what was never fetched is skipped by the caller.
-      and (p_budget > 0 or task.attempts > 0)
-    order by task.next_run_at
-    limit case when p_budget > 0 then least(p_want, p_budget) else p_want end
-  ),
-  handed_out as (
+  -- By ctid: linear under every plan, whatever the statistics say. The lock of the job keeps
+  -- its rows where they are.
+  with handed_out as (
     update public.crawl_tasks as task
     set
       status = 'in_progress',
       lease_token = p_job.lease_token,
       lease_seq = p_seq,
       attempts = least(task.attempts + 1, 32767)
-    from next
-    where task.job_id = p_job.id
-      and task.url_key = next.url_key
+    where task.ctid = any (
+      array(
+        select next.ctid
+        from public.crawl_tasks as next
+        where next.job_id = p_job.id
+          and next.status = 'pending'
+          and next.crashes = 0
+          and next.next_run_at <= now()
+          -- With the budget spent, what was never fetched is skipped by the caller.
+          and (p_budget > 0 or next.attempts > 0)
+        order by next.next_run_at
+        limit case when p_budget > 0 then least(p_want, p_budget) else p_want end
+      )
+    )
     returning task.attempts
   )
   select count(*), count(*) filter (where handed_out.attempts = 1)
@@ -404,7 +407,8 @@ $$;
 comment on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer) is
   'Hand out the next URLs of a job to its lease.';
 
-revoke execute on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer)
+revoke execute
+  on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer)
   from public, anon, authenticated;
 
 -- The URLs that one batch handed out and that are still in flight, with the validators of

@@ -120,6 +120,7 @@ begin
           on page.url_key = sent.url_key
         where task.job_id = v_job.id
           and task.url_key = sent.url_key
+          and task.status = 'in_progress'
           and task.lease_token = p_lease_token
           and sent.status in ('done', 'error', 'skipped')
         returning task.status, greatest(sent.bytes, 0) as bytes, page.change
@@ -162,6 +163,7 @@ begin
         )
         where task.job_id = v_job.id
           and task.url_key = sent.url_key
+          and task.status = 'in_progress'
           and task.lease_token = p_lease_token
         returning task.status
       )
@@ -235,19 +237,18 @@ begin
         status = 'skipped',
         skip_reason = 'budget',
         finished_at = now()
-      where task.job_id = v_job.id
-        and task.url_key = any (
-          array(
-            select unpaid.url_key
-            from public.crawl_tasks as unpaid
-            where unpaid.job_id = v_job.id
-              and unpaid.status = 'pending'
-              and unpaid.crashes = 0
-              and unpaid.attempts = 0
-            order by unpaid.next_run_at
-            limit 5000
-          )
-        );
+      where task.ctid = any (
+        array(
+          select unpaid.ctid
+          from public.crawl_tasks as unpaid
+          where unpaid.job_id = v_job.id
+            and unpaid.status = 'pending'
+            and unpaid.crashes = 0
+            and unpaid.attempts = 0
+          order by unpaid.next_run_at
+          limit 5000
+        )
+      );
       get diagnostics v_unpaid = row_count;
     end if;
 
@@ -306,9 +307,16 @@ begin
     )
     into v_links
     from jsonb_to_recordset(p_batch -> 'finished') as sent (url_key uuid, not_modified boolean)
-    join public.crawl_tasks as task
-      on task.job_id = v_job.id
-      and task.url_key = sent.url_key
+    cross join lateral (
+      select
+        finished.url_key,
+        finished.depth,
+        finished.page_id
+      from public.crawl_tasks as finished
+      where finished.job_id = v_job.id
+        and finished.url_key = sent.url_key
+      limit 1
+    ) as task
     join public.crawl_pages as page
       on page.id = task.page_id
     where sent.not_modified

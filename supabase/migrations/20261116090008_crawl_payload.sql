@@ -112,7 +112,8 @@ create function silkline.url_mistake(p_name text, p_url text)
 as $$
 begin
   -- Nearly every URL is right, and this one look is all it costs.
-  if p_url ~* '^https?://[^][[:space:][:cntrl:]\\/?#@:]+(:[0-9]{1,5})?([/?#][^[:space:][:cntrl:]\\]*)?$'
+  if p_url ~* ('^https?://[^][[:space:][:cntrl:]\\/?#@:]+(:[0-9]{1,5})?'
+      || '([/?#][^[:space:][:cntrl:]\\]*)?$')
     and length(p_url) <= 2048
     and length(split_part(p_url, '/', 3)) <= 300
   then
@@ -124,7 +125,11 @@ begin
     when length(p_url) > 2048
       then format('%s is %s characters long, more than 2048', p_name, length(p_url))
     when p_url !~* '^https?://'
-      then format('%s must begin with http:// or https://, not %s', p_name, quote_ident(left(p_url, 40)))
+      then format(
+        '%s must begin with http:// or https://, not %s',
+        p_name,
+        quote_ident(left(p_url, 40))
+      )
     when p_url ~ '[[:space:][:cntrl:]\\]'
       then format('%s must not hold spaces, control characters or backslashes', p_name)
     when p_url ~ '^[^/]*//[^/?#]*@'
@@ -337,7 +342,8 @@ $$;
 comment on function silkline.list_mistake(text, text, jsonb) is
   'One sentence about what is wrong with the entries of a list, or null.';
 
-revoke execute on function silkline.list_mistake(text, text, jsonb) from public, anon, authenticated;
+revoke execute on function silkline.list_mistake(text, text, jsonb)
+  from public, anon, authenticated;
 
 -- The options that a job gets when its payload does not name them.
 create function silkline.payload_defaults(p_kind text)

@@ -149,7 +149,10 @@ begin
 
   if jsonb_array_length(p_jobs) not between 1 and 10000 then
     raise sqlstate 'PT422' using
-      message = format('p_jobs must have from 1 to 10000 entries, not %s', jsonb_array_length(p_jobs)),
+      message = format(
+        'p_jobs must have from 1 to 10000 entries, not %s',
+        jsonb_array_length(p_jobs)
+      ),
       hint = 'Split the call.';
   end if;
 
@@ -170,7 +173,8 @@ begin
       case when pg_column_size(asked.payload) > 65536 then 'PT413' else 'PT422' end as code,
       case
         when jsonb_typeof(job.value) <> 'object' then 'must be an object'
-        when job.value - '{payload,kind,priority,source_id,idempotency_key,run_after}'::text[] <> '{}'
+        when job.value - '{payload,kind,priority,source_id,idempotency_key,run_after}'::text[]
+          <> '{}'
           then 'may hold payload, kind, priority, source_id, idempotency_key and run_after only'
         when asked.kind <> all (v_kinds)
           then format('unknown kind %s', to_json(left(asked.kind, 60)))
@@ -184,12 +188,14 @@ begin
         when coalesce(jsonb_typeof(job.value -> 'source_id'), 'null') not in ('string', 'null')
           or length(job.value ->> 'source_id') not between 1 and 500
           then 'source_id must be a text of 1 to 500 characters'
-        when coalesce(jsonb_typeof(job.value -> 'idempotency_key'), 'null') not in ('string', 'null')
+        when coalesce(jsonb_typeof(job.value -> 'idempotency_key'), 'null')
+            not in ('string', 'null')
           or length(job.value ->> 'idempotency_key') not between 1 and 200
           then 'idempotency_key must be a text of 1 to 200 characters'
         when (job.value ->> 'run_after')
           !~ ('^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])'
-            || '([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?(Z|[+-][01][0-9](:?[0-5][0-9])?)?)?$')
+            || '([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?'
+            || '(Z|[+-][01][0-9](:?[0-5][0-9])?)?)?$')
           then format('run_after must be a time such as 2026-12-31T08:00:00Z, not %s',
             left((job.value -> 'run_after')::text, 60))
         when (job.value ->> 'run_after')::timestamptz > now() + interval '1 year'
@@ -437,9 +443,11 @@ $$;
 comment on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid) is
   'Enqueue one job; answers its row.';
 
-revoke execute on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
+revoke execute
+  on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
   from public, anon, authenticated;
-grant execute on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
+grant execute
+  on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
   to authenticated, service_role;
 
 -- Ask for up to 10,000 jobs, all or none.

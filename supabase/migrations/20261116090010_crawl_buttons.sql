@@ -254,8 +254,8 @@ begin
   -- A worker that still hands in the stopped run has lost its lease by this.
   perform silkline.free_tasks(v_job.id, false);
 
-  with again as (
-    select task.url_key, task.status
+  with again as materialized (
+    select task.ctid, task.status
     from public.crawl_tasks as task
     where task.job_id = v_job.id
       and (
@@ -279,17 +279,14 @@ begin
       next_run_at = now(),
       last_error = null,
       finished_at = null
-    from again
-    where task.job_id = v_job.id
-      and task.url_key = again.url_key
-    returning again.status
+    where task.ctid = any (array(select again.ctid from again))
   ),
   counted as (
     select
       count(*) as total,
-      count(*) filter (where revived.status = 'done') as done,
-      count(*) filter (where revived.status = 'skipped') as skipped
-    from revived
+      count(*) filter (where again.status = 'done') as done,
+      count(*) filter (where again.status = 'skipped') as skipped
+    from again
   )
   update public.crawl_states as state
   set

@@ -46,7 +46,10 @@ begin
         'code', 'host_busy',
         'text', format(
           'Host %s is being crawled by %s other job%s; at most %s at a time.',
-          v_job.host, v_holders, case v_holders when 1 then '' else 's' end, v_settings.max_jobs_per_host
+          v_job.host,
+          v_holders,
+          case v_holders when 1 then '' else 's' end,
+          v_settings.max_jobs_per_host
         )
       );
     end if;
@@ -111,7 +114,8 @@ begin
             'code', 'worker_silent',
             'text', format(
               'Its worker was last heard of %s seconds ago; after %s it is given to another.',
-              floor(extract(epoch from now() - v_job.last_heartbeat)), v_settings.stale_after_seconds
+              floor(extract(epoch from now() - v_job.last_heartbeat)),
+              v_settings.stale_after_seconds
             )
           )
         when v_job.status = 'processing'

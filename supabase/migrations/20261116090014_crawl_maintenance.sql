@@ -213,7 +213,9 @@ begin
     create extension if not exists pg_cron with schema pg_catalog;
   exception
     when others then
-      raise notice 'pg_cron cannot be installed here (%): call maintain_crawl_queue each minute instead', sqlerrm;
+      raise notice
+        'pg_cron cannot be installed here (%): call maintain_crawl_queue each minute instead',
+        sqlerrm;
       return;
   end;
 

@@ -19,12 +19,18 @@ begin
   select settings.* into v_settings from public.crawl_settings as settings;
 
   check_name := 'cron';
-  hint := 'Enable pg_cron (Database > Extensions) and schedule the jobs as crawl_maintenance does, or call maintain_crawl_queue each minute.';
+  hint := 'Enable pg_cron (Database > Extensions) and schedule as crawl_maintenance does, '
+    || 'or call maintain_crawl_queue each minute.';
   if to_regclass('cron.job') is null then
     status := 'warning';
     detail := 'pg_cron is not installed: silent workers are noticed only when somebody claims';
   else
-    select count(*) into v_count from cron.job as job where job.jobname = 'silkline-maintain' and job.active;
+    select count(*)
+    into v_count
+    from cron.job as job
+    where job.jobname = 'silkline-maintain'
+      and job.active;
+
     select max(run.start_time), max(run.return_message) filter (where run.status = 'failed')
     into v_time, v_text
     from cron.job_run_details as run
@@ -32,7 +38,12 @@ begin
       on job.jobid = run.jobid
     where job.jobname = 'silkline-maintain'
       and run.start_time > now() - interval '10 minutes';
-    status := case when v_count = 0 or v_text is not null then 'error' when v_time is null then 'warning' else 'ok' end;
+
+    status := case
+      when v_count = 0 or v_text is not null then 'error'
+      when v_time is null then 'warning'
+      else 'ok'
+    end;
     detail := case
       when v_count = 0 then 'the job silkline-maintain is not scheduled'
       when v_text is not null then 'silkline-maintain failed: ' || v_text
@@ -65,7 +76,12 @@ begin
     limit 1000
   ) as line;
   status := case when v_text = '0' and v_count > 0 then 'error' else 'ok' end;
-  detail := format('%s live workers, %s%s jobs in line', v_text, case when v_count = 1000 then 'over ' else '' end, v_count);
+  detail := format(
+    '%s live workers, %s%s jobs in line',
+    v_text,
+    case when v_count = 1000 then 'over ' else '' end,
+    v_count
+  );
   return next;
 
   check_name := 'line';
@@ -133,17 +149,24 @@ begin
     detail := 'there is no realtime.messages: nothing is live';
   else
     status := case
-      when to_regclass(format('realtime.messages_%s', to_char(now() at time zone 'utc', 'YYYY_MM_DD'))) is null
+      when to_regclass(
+        format('realtime.messages_%s', to_char(now() at time zone 'utc', 'YYYY_MM_DD'))
+      ) is null
         then 'warning'
       else 'ok'
     end;
-    detail := case status when 'ok' then 'today''s partition exists' else 'realtime.messages has no partition for today' end;
+    detail := case status
+      when 'ok' then 'today''s partition exists'
+      else 'realtime.messages has no partition for today'
+    end;
   end if;
   return next;
 
   check_name := 'bloat';
   hint := 'See what holds autovacuum back: long transactions, replication slots.';
-  select stats.n_dead_tup, format('%s dead of %s rows', stats.n_dead_tup, stats.n_dead_tup + stats.n_live_tup)
+  select
+    stats.n_dead_tup,
+    format('%s dead of %s rows', stats.n_dead_tup, stats.n_dead_tup + stats.n_live_tup)
   into v_count, v_text
   from pg_catalog.pg_stat_user_tables as stats
   where stats.relid = 'public.crawl_jobs'::regclass
@@ -156,7 +179,10 @@ begin
   hint := 'Schedule silkline-forget-cron-history as the migration crawl_maintenance does.';
   v_bytes := pg_total_relation_size(to_regclass('cron.job_run_details'));
   status := case when v_bytes > 100000000 then 'warning' else 'ok' end;
-  detail := coalesce(pg_size_pretty(v_bytes) || ' of cron.job_run_details', 'pg_cron is not installed');
+  detail := coalesce(
+    pg_size_pretty(v_bytes) || ' of cron.job_run_details',
+    'pg_cron is not installed'
+  );
   return next;
 end
 $$;

@@ -135,7 +135,7 @@ select throws_ok(
   format('select * from pg_temp.complete(%L, %L, %L)', 'audit', '{}', bad.audit),
   bad.code,
   case bad.code
-    when 'PT422' then 'p_audit must be an object of score, grade, categories, findings and ruleset_version'
+    when 'PT422' then 'p_audit must be an object of score, grade, categories, findings, ruleset_version'
     else format('new row for relation "crawl_audits" violates check constraint "crawl_audits_%s"', bad.rule)
   end,
   bad.claim
