@@ -388,9 +388,9 @@ begin
   v_reason := set_config('silkline.reason', 'claim', true);
 
   -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
-  -- the next one counts it; what stands in its way is moved aside. After 100 of those the
+  -- the next one counts it; what stands in its way is moved aside. After 400 of those the
   -- call answers with what it has: the moves are kept, and the next call goes on.
-  while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 100 loop
+  while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 400 loop
     v_ids := '{}';
     v_slots := '{}';
     v_taken := '{}';

@@ -311,11 +311,6 @@ def batches() -> Iterator[Bad]:
                 {'seq': NEW, 'finished': [fetched(1, status='pending')]},
                 'PT4',
             ),
-            (
-                'a javascript link',
-                {'seq': NEW, 'discovered': [found(9, url='javascript:x')]},
-                'PT4',
-            ),
             ('texts for finished', {'seq': NEW, 'finished': ['x']}, 'PT4|22'),
             ('an unknown status', {'seq': NEW, 'finished': [fetched(1, status='eaten')]}, 'PT4|22'),
             ('no uuid for a key', {'seq': NEW, 'finished': [fetched(1, url_key='x')]}, 'PT4|22'),
@@ -542,3 +537,17 @@ def test_a_url_that_is_not_finished_brings_no_page(database: Database) -> None:
     sqlstate(partial(checkpoint, database, lease.token, 2, finished=[fetched(1, status='pending')]))
 
     assert database.query('select from crawl_pages') == []
+
+
+@pytest.mark.parametrize('url', ['javascript:alert(1)', 'file:///etc/passwd', 'data:text/html,x'])
+def test_a_link_that_is_no_web_address_is_kept_as_skipped_and_never_handed_out(
+    database: Database, url: str
+) -> None:
+    enqueue(database)
+    lease = claim_one(database)
+
+    answer = checkpoint(database, lease.token, 1, want=5, discovered=[found(1, url=url)])
+
+    assert (answer['tasks'], answer['drained']) == ([], True)
+    [task] = database.query('select status, skip_reason from crawl_tasks')
+    assert (task['status'], task['skip_reason']) == ('skipped', 'invalid_url')
