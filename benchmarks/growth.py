@@ -19,6 +19,7 @@ from benchmarks.server import (
     Session,
     administer,
     connect,
+    keep_leases,
     lift_quotas,
     make_database,
     role_url,
@@ -182,7 +183,7 @@ def measure_checkpoint(postgres: Postgres, report: Report, *, scale: int, rounds
     ):
         lift_quotas(admin)
         [user] = sign_up(admin)
-        admin.execute('update public.crawl_settings set stale_after_seconds = 86400 where id')
+        keep_leases(admin)
         fill.enqueue(service, user, rounds + warm_up + 1, max_pages=1_000_000)
         claimed = service.execute(
             CLAIM_IDS, [uuid4(), [uuid4() for _ in range(rounds + warm_up + 1)]]

@@ -370,7 +370,8 @@ comment on function silkline.call_next_of_owner(uuid) is
 revoke execute on function silkline.call_next_of_owner(uuid) from public, anon, authenticated;
 
 -- A job has left the line or ended its lease: whoever waited behind it gets its turn.
--- Moved aside for its host, it frees no host; moved aside for its owner, no owner.
+-- Moved aside for its host, it frees no host; moved aside for its owner, no owner. Mostly
+-- nobody waits, and the one statement that tells is all it costs.
 create function silkline.pass_turn_on()
   returns trigger
   language plpgsql
@@ -379,20 +380,31 @@ create function silkline.pass_turn_on()
   set search_path = ''
 as $$
 declare
-  v_called integer;
+  v_is_host_awaited boolean;
+  v_is_owner_limited boolean;
 begin
-  if new.waits_for is distinct from 'host' then
-    v_called := silkline.call_next_of_host(old.host);
+  if not pg_try_advisory_xact_lock(hashtextextended('host ' || old.host, 0)) then
+    perform pg_advisory_xact_lock(hashtextextended('host ' || old.host, 0));
   end if;
 
-  if old.user_id is not null
-    and new.waits_for is distinct from 'owner'
-    and (
-      select settings.max_running_jobs_per_user
-      from public.crawl_settings as settings
-    ) is not null
-  then
-    v_called := silkline.call_next_of_owner(old.user_id);
+  select
+    exists (
+      select
+      from public.crawl_jobs as job
+      where job.status = 'pending'
+        and job.waits_for = 'host'
+        and job.host = old.host
+    ),
+    settings.max_running_jobs_per_user is not null
+  into v_is_host_awaited, v_is_owner_limited
+  from public.crawl_settings as settings;
+
+  if v_is_host_awaited and new.waits_for is distinct from 'host' then
+    perform silkline.call_next_of_host(old.host);
+  end if;
+
+  if v_is_owner_limited and new.waits_for is distinct from 'owner' and old.user_id is not null then
+    perform silkline.call_next_of_owner(old.user_id);
   end if;
 
   return null;

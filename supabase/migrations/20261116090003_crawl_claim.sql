@@ -105,13 +105,39 @@ comment on function silkline.call_due_jobs(integer) is
 
 revoke execute on function silkline.call_due_jobs(integer) from public, anon, authenticated;
 
+-- The tokens that no job bears, be it as a lease or as a receipt.
+create function silkline.unused_tokens(p_lease_tokens uuid[])
+  returns uuid[]
+  language plpgsql
+  volatile  -- so that it sees what its caller has just done
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return array(
+    select token
+    from unnest(p_lease_tokens) as token
+    where not exists (
+      select
+      from public.crawl_jobs as job
+      where job.lease_token = token
+    )
+  );
+end
+$$;
+
+comment on function silkline.unused_tokens(uuid[]) is
+  'The lease tokens that no job bears.';
+
+revoke execute on function silkline.unused_tokens(uuid[]) from public, anon, authenticated;
+
 -- How many jobs of a user run at the moment; paused ones count until their worker has handed
 -- in, for they may be resumed. By the index of open jobs: one of leases by owner has the same
 -- key over and over, and its upkeep cost each claim 100 microseconds.
 create function silkline.count_leases(p_user_id uuid)
   returns bigint
   language plpgsql
-  volatile  -- for a snapshot of its own: see take_slot
+  volatile  -- so that it sees what was committed until now
   security invoker
   set search_path = ''
 as $$
@@ -131,59 +157,28 @@ comment on function silkline.count_leases(uuid) is
 
 revoke execute on function silkline.count_leases(uuid) from public, anon, authenticated;
 
--- The place that a job gets on its host, or null when the host or the owner is full, or when
--- another claim is deciding about one of them right now: then the job is left to that one.
---
--- SKIP LOCKED alone would let two claims fill one place twice. So each host is decided about
--- under its advisory lock, and with a snapshot taken after it: this function is volatile,
--- and therefore sees what was committed until now, not until its caller began.
-create function silkline.take_slot(
-  p_host text,
-  p_user_id uuid,
-  p_max_per_host integer,
-  p_max_per_user integer
-)
-  returns smallint
+-- How many jobs occupy a host at the moment.
+create function silkline.count_holders(p_host text)
+  returns bigint
   language plpgsql
-  volatile
+  volatile  -- so that it sees what was committed until now
   security invoker
   set search_path = ''
 as $$
 begin
-  if pg_try_advisory_xact_lock(hashtextextended('host ' || p_host, 0))
-    and (
-      p_max_per_user is null
-      or p_user_id is null
-      or (
-        pg_try_advisory_xact_lock(hashtextextended('owner ' || p_user_id, 0))
-        and silkline.count_leases(p_user_id) < p_max_per_user
-      )
-    )
-  then
-    return (
-      select case
-        when count(*) < p_max_per_host
-          then (
-            select min(slot)
-            from generate_series(1, p_max_per_host) as slot
-            where slot <> all (coalesce(array_agg(holder.host_slot), '{}'))
-          )
-      end
-      from public.crawl_jobs as holder
-      where holder.host = p_host
-        and holder.host_slot is not null
-    );
-  end if;
-
-  return null;
+  return (
+    select count(*)
+    from public.crawl_jobs as holder
+    where holder.host = p_host
+      and holder.host_slot is not null
+  );
 end
 $$;
 
-comment on function silkline.take_slot(text, uuid, integer, integer) is
-  'A free place on a host for a job of this owner, or null.';
+comment on function silkline.count_holders(text) is
+  'How many jobs occupy a host.';
 
-revoke execute on function silkline.take_slot(text, uuid, integer, integer)
-  from public, anon, authenticated;
+revoke execute on function silkline.count_holders(text) from public, anon, authenticated;
 
 -- Look at the first jobs in the line and move those aside whose host or owner is full.
 -- Answers the jobs that it met, moved, and had to leave to another claim.
@@ -246,12 +241,7 @@ begin
     end if;
 
     v_wait := case
-      when (
-        select count(*)
-        from public.crawl_jobs as holder
-        where holder.host = v_job.host
-          and holder.host_slot is not null
-      ) >= p_max_per_host
+      when silkline.count_holders(v_job.host) >= p_max_per_host
         then 'host'
       when silkline.count_leases(v_job.user_id) >= p_max_per_user
         then 'owner'
@@ -304,10 +294,9 @@ declare
   v_max_per_host integer;
   v_max_per_user integer;
   v_job record;
-  v_slot smallint;
   v_ids uuid[];
-  v_slots smallint[];
-  v_taken text[];
+  v_hosts text[];
+  v_owners uuid[];
   v_claimed integer;
   v_line record;
   v_passed uuid[] := '{}'::uuid[];
@@ -366,15 +355,7 @@ begin
       where job.lease_token = any (p_lease_tokens)
         and job.worker_id = p_worker_id;
 
-    v_tokens := array(
-      select token
-      from unnest(p_lease_tokens) as token
-      where not exists (
-        select
-        from public.crawl_jobs as job
-        where job.lease_token = token
-      )
-    );
+    v_tokens := silkline.unused_tokens(p_lease_tokens);
   end if;
 
   if v_has_lapsed then
@@ -392,8 +373,8 @@ begin
   -- call answers with what it has: the moves are kept, and the next call goes on.
   while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 400 loop
     v_ids := '{}';
-    v_slots := '{}';
-    v_taken := '{}';
+    v_hosts := '{}';
+    v_owners := '{}';
 
     for v_job in
       select first.*
@@ -416,40 +397,65 @@ begin
       order by first.place
       limit cardinality(v_tokens)
     loop
-      continue when v_job.host = any (v_taken) or v_job.limited_user_id::text = any (v_taken);
-
-      v_slot := silkline.take_slot(
-        v_job.host,
-        v_job.limited_user_id,
-        v_max_per_host,
-        v_max_per_user
-      );
-      continue when v_slot is null;
+      -- A host or owner that another claim is deciding about right now is left to it.
+      continue when v_job.host = any (v_hosts)
+        or v_job.limited_user_id = any (v_owners)
+        or not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
+        or not coalesce(
+          pg_try_advisory_xact_lock(hashtextextended('owner ' || v_job.limited_user_id, 0)),
+          true
+        );
 
       v_ids := v_ids || v_job.id;
-      v_slots := v_slots || v_slot;
-      v_taken := v_taken || v_job.host || v_job.limited_user_id::text;
+      v_hosts := v_hosts || v_job.host;
+      v_owners := v_owners || v_job.limited_user_id;
     end loop;
 
+    -- SKIP LOCKED alone would let two claims fill one place twice. So each host is decided
+    -- about under its advisory lock, and by a statement that begins, and so takes its
+    -- snapshot, after the lock was had.
     return query
       update public.crawl_jobs as job
       set
         status = 'processing',
         worker_id = p_worker_id,
-        lease_token = chosen.token,
+        lease_token = v_tokens[chosen.nth],
         lease_check_at = now() + v_stale_after,
-        host_slot = chosen.slot,
+        host_slot = host.slot,
         last_heartbeat = now(),
         attempt = job.attempt + 1,
         error_code = null,
         error_message = null,
         started_at = coalesce(job.started_at, now())
-      from unnest(v_ids, v_slots, v_tokens[: cardinality(v_ids)]) as chosen (id, slot, token)
+      from unnest(v_ids, v_hosts, v_owners) with ordinality as chosen (id, host, owner_id, nth)
+      cross join lateral (
+        select min(slot) as slot
+        from generate_series(1, v_max_per_host) as slot
+        where not exists (
+          select
+          from public.crawl_jobs as holder
+          where holder.host = chosen.host
+            and holder.host_slot = slot
+        )
+      ) as host
       where job.id = chosen.id
+        and host.slot is not null
+        -- Slots beyond the limit are held, too, after it was lowered.
+        and v_max_per_host > (
+          select count(*)
+          from public.crawl_jobs as holder
+          where holder.host = chosen.host
+            and holder.host_slot is not null
+        )
+        and (chosen.owner_id is null or silkline.count_leases(chosen.owner_id) < v_max_per_user)
       returning job.*;
+    get diagnostics v_claimed = row_count;
 
-    v_claimed := cardinality(v_ids);
-    v_tokens := v_tokens[v_claimed + 1 :];
+    if v_claimed = cardinality(v_ids) then
+      v_tokens := v_tokens[v_claimed + 1 :];
+    else
+      v_tokens := silkline.unused_tokens(v_tokens);
+    end if;
     exit when v_tokens = '{}';
 
     select *

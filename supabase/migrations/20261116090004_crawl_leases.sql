@@ -180,14 +180,17 @@ comment on function silkline.free_tasks(uuid, boolean) is
 
 revoke execute on function silkline.free_tasks(uuid, boolean) from public, anon, authenticated;
 
--- The answer to a token that holds nothing, and never has or no longer does.
-create function silkline.lost(p_lease_token uuid)
+-- The answer to a token that holds no lease: the same as the first time, if its holder has
+-- ended the lease itself and repeats the call; else 'lost'.
+create function silkline.answer_again(p_lease_token uuid)
   returns public.crawl_command
   language plpgsql
-  immutable
+  stable
   security invoker
   set search_path = ''
 as $$
+declare
+  v_job public.crawl_jobs;
 begin
   if p_lease_token is null then
     raise sqlstate 'PT400' using
@@ -195,14 +198,24 @@ begin
       hint = 'Send the token under which the job was claimed.';
   end if;
 
-  return row (p_lease_token, null, 'lost', null)::public.crawl_command;
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.lease_token = p_lease_token;
+
+  return row (
+    p_lease_token,
+    v_job.id,
+    case when v_job.id is null then 'lost' else silkline.command_for(v_job.status) end,
+    v_job.status
+  )::public.crawl_command;
 end
 $$;
 
-comment on function silkline.lost(uuid) is
-  'The command for a lease token that is not current.';
+comment on function silkline.answer_again(uuid) is
+  'The command for a lease token that holds no lease.';
 
-revoke execute on function silkline.lost(uuid) from public, anon, authenticated;
+revoke execute on function silkline.answer_again(uuid) from public, anon, authenticated;
 
 -- End a job whose frontier has drained.
 --
@@ -225,7 +238,8 @@ create function public.complete_crawl_job(
   set jit = 'off'
 as $$
 declare
-  v_job public.crawl_jobs;
+  v_job_id uuid;
+  v_status public.crawl_job_status;
   v_left integer;
   v_reason text;
 begin
@@ -254,81 +268,75 @@ begin
       hint = 'Report each finding once, with examples.';
   end if;
 
-  select job.*
-  into v_job
-  from public.crawl_jobs as job
-  where job.lease_token = p_lease_token
-  for no key update;
+  v_reason := set_config('silkline.reason', 'complete', true);
 
-  if v_job.id is null then
-    return next silkline.lost(p_lease_token);
+  update public.crawl_jobs as job
+  set
+    status = case job.status when 'processing' then 'completed' else job.status end,
+    completed_at = case job.status when 'processing' then now() else job.completed_at end,
+    progress_percentage = case job.status
+      when 'processing' then 100
+      else job.progress_percentage
+    end,
+    result = case job.status when 'cancelled' then job.result else p_result end,
+    worker_id = null,
+    lease_check_at = null,
+    host_slot = null
+  where job.lease_token = p_lease_token
+    and job.lease_check_at is not null
+  returning job.id, job.status into v_job_id, v_status;
+
+  if v_job_id is null then
+    return next silkline.answer_again(p_lease_token);
     return;
   end if;
 
-  if v_job.lease_check_at is not null then
-    v_left := (
-      select state.total_pending + state.total_in_progress
-      from public.crawl_states as state
-      where state.job_id = v_job.id
-    );
+  -- Looked at only now, under the lock of the job: a refusal takes the update back.
+  v_left := (
+    select state.total_pending + state.total_in_progress
+    from public.crawl_states as state
+    where state.job_id = v_job_id
+  );
 
-    if v_job.status = 'processing' and v_left > 0 then
+  if v_left > 0 then
+    if v_status = 'completed' then
       raise sqlstate 'PT409' using
-        message = format('job %s is not drained: %s URLs are left', v_job.id, v_left),
+        message = format('job %s is not drained: %s URLs are left', v_job_id, v_left),
         hint = 'Checkpoint until it answers drained, or release the job.';
     end if;
 
-    if p_audit is not null and v_job.status <> 'cancelled' then
-      insert into public.crawl_audits as audit (
-        job_id,
-        score,
-        grade,
-        categories,
-        findings,
-        ruleset_version
-      )
-      values (
-        v_job.id,
-        (p_audit ->> 'score')::smallint,
-        p_audit ->> 'grade',
-        p_audit -> 'categories',
-        p_audit -> 'findings',
-        p_audit ->> 'ruleset_version'
-      )
-      on conflict (job_id) do update
-      set
-        score = excluded.score,
-        grade = excluded.grade,
-        categories = excluded.categories,
-        findings = excluded.findings,
-        ruleset_version = excluded.ruleset_version,
-        created_at = now();
-    end if;
+    perform silkline.free_tasks(v_job_id, false);
+  end if;
 
-    if v_left > 0 then
-      perform silkline.free_tasks(v_job.id, false);
-    end if;
-    v_reason := set_config('silkline.reason', 'complete', true);
-
-    update public.crawl_jobs as job
+  if p_audit is not null and v_status <> 'cancelled' then
+    insert into public.crawl_audits as audit (
+      job_id,
+      score,
+      grade,
+      categories,
+      findings,
+      ruleset_version
+    )
+    values (
+      v_job_id,
+      (p_audit ->> 'score')::smallint,
+      p_audit ->> 'grade',
+      p_audit -> 'categories',
+      p_audit -> 'findings',
+      p_audit ->> 'ruleset_version'
+    )
+    on conflict (job_id) do update
     set
-      status = case job.status when 'processing' then 'completed' else job.status end,
-      completed_at = case job.status when 'processing' then now() else job.completed_at end,
-      progress_percentage = case job.status
-        when 'processing' then 100
-        else job.progress_percentage
-      end,
-      result = case job.status when 'cancelled' then job.result else p_result end,
-      worker_id = null,
-      lease_check_at = null,
-      host_slot = null
-    where job.id = v_job.id
-    returning job.status into v_job.status;
+      score = excluded.score,
+      grade = excluded.grade,
+      categories = excluded.categories,
+      findings = excluded.findings,
+      ruleset_version = excluded.ruleset_version,
+      created_at = now();
   end if;
 
   return next
-    row (p_lease_token, v_job.id, silkline.command_for(v_job.status), v_job.status)
-    ::public.crawl_command;
+    row (p_lease_token, v_job_id, silkline.command_for(v_status), v_status)::public.crawl_command;
 end
 $$;
 
@@ -411,51 +419,49 @@ begin
   where job.lease_token = p_lease_token
   for no key update;
 
-  if v_job.id is null then
-    return next silkline.lost(p_lease_token);
+  if v_job.lease_check_at is null then
+    return next silkline.answer_again(p_lease_token);
     return;
   end if;
 
-  if v_job.lease_check_at is not null then
-    v_poison := silkline.free_tasks(v_job.id, true);
-    v_is_retried := coalesce(p_is_retryable, true)
-      and (v_job.retry_count < v_job.max_retries or v_poison > 0);
-    perform set_config('silkline.reason', 'fail', true);
+  v_poison := silkline.free_tasks(v_job.id, true);
+  v_is_retried := coalesce(p_is_retryable, true)
+    and (v_job.retry_count < v_job.max_retries or v_poison > 0);
+  perform set_config('silkline.reason', 'fail', true);
 
-    update public.crawl_jobs as job
-    set
-      status = case
-        when job.status <> 'processing' then job.status
-        when v_is_retried then 'pending'
-        else 'failed'
-      end,
-      waits_for = case when job.status = 'processing' and v_is_retried then 'time' end
-        ::public.crawl_job_wait,
-      run_after = case
-        when job.status = 'processing' and v_is_retried
-          then now() + coalesce(
-            make_interval(secs => p_retry_after_seconds),
-            case when v_poison > 0 then interval '0' end,
-            silkline.backoff(job.retry_count)
-          )
-        else job.run_after
-      end,
-      retry_count = case
-        when job.status = 'processing' and v_is_retried and v_poison = 0 then job.retry_count + 1
-        else job.retry_count
-      end,
-      completed_at = case
-        when job.status = 'processing' and not v_is_retried then now()
-        else job.completed_at
-      end,
-      error_code = p_error_code,
-      error_message = left(p_error_message, 10000),
-      worker_id = null,
-      lease_check_at = null,
-      host_slot = null
-    where job.id = v_job.id
-    returning job.status into v_job.status;
-  end if;
+  update public.crawl_jobs as job
+  set
+    status = case
+      when job.status <> 'processing' then job.status
+      when v_is_retried then 'pending'
+      else 'failed'
+    end,
+    waits_for = case when job.status = 'processing' and v_is_retried then 'time' end
+      ::public.crawl_job_wait,
+    run_after = case
+      when job.status = 'processing' and v_is_retried
+        then now() + coalesce(
+          make_interval(secs => p_retry_after_seconds),
+          case when v_poison > 0 then interval '0' end,
+          silkline.backoff(job.retry_count)
+        )
+      else job.run_after
+    end,
+    retry_count = case
+      when job.status = 'processing' and v_is_retried and v_poison = 0 then job.retry_count + 1
+      else job.retry_count
+    end,
+    completed_at = case
+      when job.status = 'processing' and not v_is_retried then now()
+      else job.completed_at
+    end,
+    error_code = p_error_code,
+    error_message = left(p_error_message, 10000),
+    worker_id = null,
+    lease_check_at = null,
+    host_slot = null
+  where job.id = v_job.id
+  returning job.status into v_job.status;
 
   return next
     row (p_lease_token, v_job.id, silkline.command_for(v_job.status), v_job.status)
@@ -508,46 +514,44 @@ begin
   where job.lease_token = p_lease_token
   for no key update;
 
-  if v_job.id is null then
-    return next silkline.lost(p_lease_token);
+  if v_job.lease_check_at is null then
+    return next silkline.answer_again(p_lease_token);
     return;
   end if;
 
-  if v_job.lease_check_at is not null then
-    v_poison := silkline.free_tasks(v_job.id, v_is_crash);
+  v_poison := silkline.free_tasks(v_job.id, v_is_crash);
 
-    if v_is_crash and v_job.status = 'processing' and v_poison = 0
-      and v_job.retry_count >= v_job.max_retries
-    then
-      perform set_config('silkline.reason', 'worker_lost', true);
+  if v_is_crash and v_job.status = 'processing' and v_poison = 0
+    and v_job.retry_count >= v_job.max_retries
+  then
+    perform set_config('silkline.reason', 'worker_lost', true);
 
-      update public.crawl_jobs as job
-      set
-        status = 'failed',
-        completed_at = now(),
-        error_code = 'worker_lost',
-        error_message = format('worker %s was killed and no retries are left', job.worker_id),
-        worker_id = null,
-        lease_check_at = null,
-        host_slot = null
-      where job.id = v_job.id
-      returning job.status into v_job.status;
-    else
-      perform set_config('silkline.reason', 'release', true);
+    update public.crawl_jobs as job
+    set
+      status = 'failed',
+      completed_at = now(),
+      error_code = 'worker_lost',
+      error_message = format('worker %s was killed and no retries are left', job.worker_id),
+      worker_id = null,
+      lease_check_at = null,
+      host_slot = null
+    where job.id = v_job.id
+    returning job.status into v_job.status;
+  else
+    perform set_config('silkline.reason', 'release', true);
 
-      update public.crawl_jobs as job
-      set
-        status = case job.status when 'processing' then 'pending' else job.status end,
-        retry_count = job.retry_count
-          + (v_is_crash and job.status = 'processing' and v_poison = 0)::integer,
-        run_after = now(),
-        place = silkline.front_place(job.priority),
-        worker_id = null,
-        lease_check_at = null,
-        host_slot = null
-      where job.id = v_job.id
-      returning job.status into v_job.status;
-    end if;
+    update public.crawl_jobs as job
+    set
+      status = case job.status when 'processing' then 'pending' else job.status end,
+      retry_count = job.retry_count
+        + (v_is_crash and job.status = 'processing' and v_poison = 0)::integer,
+      run_after = now(),
+      place = silkline.front_place(job.priority),
+      worker_id = null,
+      lease_check_at = null,
+      host_slot = null
+    where job.id = v_job.id
+    returning job.status into v_job.status;
   end if;
 
   return next

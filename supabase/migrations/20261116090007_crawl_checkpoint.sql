@@ -68,10 +68,9 @@ begin
   for no key update;
 
   if v_job.lease_check_at is null then
-    return jsonb_build_object(
-      'command', (silkline.lost(p_lease_token)).command,
-      'tasks', '[]'::jsonb
-    );
+    -- Raises when there is no token at all.
+    perform silkline.answer_again(p_lease_token);
+    return jsonb_build_object('command', 'lost', 'tasks', '[]'::jsonb);
   end if;
 
   -- Cancelled: nothing more is wanted of this crawl.

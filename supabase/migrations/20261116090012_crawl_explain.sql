@@ -35,11 +35,7 @@ begin
       );
     end if;
 
-    select count(*)
-    into v_holders
-    from public.crawl_jobs as holder
-    where holder.host = v_job.host
-      and holder.host_slot is not null;
+    v_holders := silkline.count_holders(v_job.host);
 
     if v_holders >= v_settings.max_jobs_per_host then
       v_reasons := v_reasons || jsonb_build_object(
