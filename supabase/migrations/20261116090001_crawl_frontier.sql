@@ -197,7 +197,9 @@ create unique index crawl_pages_latest_is_unique
     url_key
   )
   where is_latest;
-create index crawl_pages_of_owner on public.crawl_pages (user_id, source_id)
+-- With url_key, so that a plan made while the table is empty cannot take it for a probe by
+-- source alone.
+create index crawl_pages_of_owner on public.crawl_pages (user_id, source_id, url_key)
   where is_latest;
 create index crawl_pages_outdated on public.crawl_pages (last_seen_at)
   where not is_latest;
