@@ -37,19 +37,23 @@ demo: .venv/.dev ## Watch the queue at work on this machine
 	$(BIN)/python -m local.demo
 
 bench-queue: .venv/.dev ## Measure the queue beside its peers (ARGS=--quick for the short form)
-	benchmarks/bench-queue.sh $(ARGS)
+	PYTHON=$(PYTHON) benchmarks/bench-queue.sh $(ARGS)
 
 lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
 	uv pip compile $(LOCK) --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
+	uv pip compile benchmarks/requirements.in $(LOCK_OPTIONS) \
+		--output-file benchmarks/requirements.lock
 
 clean: ## Remove what make made
-	rm -rf .venv .venv-bench .pytest_cache .ruff_cache .hypothesis dist tests/tools/node_modules
+	rm -rf .venv .venv-bench .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf tests/tools/node_modules benchmarks/peers/node_modules
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
-LOCK := pyproject.toml --extra local --universal --python-version 3.11 --upgrade --quiet \
+LOCK_OPTIONS := --universal --python-version 3.11 --upgrade --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header
+LOCK := pyproject.toml --extra local $(LOCK_OPTIONS)
 
 .venv/.runtime: requirements.lock
 	scripts/install-python.sh $(PYTHON) requirements.lock

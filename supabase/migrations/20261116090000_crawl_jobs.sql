@@ -140,11 +140,37 @@ insert into public.crawl_settings default values;
 
 -- Jobs
 
+-- Ids that begin with their time (UUID version 7, which PostgreSQL 17 cannot make itself): jobs
+-- of one hour lie side by side in every index, and a claim dirties one page there, not one
+-- page of a million jobs.
+create function silkline.new_id()
+  returns uuid
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_bytes bytea := overlay(
+    uuid_send(gen_random_uuid())
+    placing substring(int8send((extract(epoch from now()) * 1000)::bigint) from 3)
+    from 1
+  );
+begin
+  return encode(set_byte(v_bytes, 6, get_byte(v_bytes, 6) & 15 | 112), 'hex')::uuid;
+end
+$$;
+
+comment on function silkline.new_id() is
+  'A random id that sorts by its time.';
+
+revoke execute on function silkline.new_id() from public, anon, authenticated;
+
 -- The rules for a row are in silkline.check_job, a trigger, and not CHECK constraints:
 -- Postgres parses the CHECKs of a table anew for each UPDATE statement, and fifteen of
 -- them took 110 of the 200 microseconds of a claim's UPDATE. The trigger takes 5.
 create table public.crawl_jobs (
-  id uuid primary key default gen_random_uuid(),
+  id uuid primary key default silkline.new_id(),
   user_id uuid references auth.users (id) on delete cascade,
   kind text not null,
   payload jsonb not null,

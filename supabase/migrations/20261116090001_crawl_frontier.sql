@@ -3,8 +3,10 @@
 
 -- State of a crawl: the frontier's counters, 1:1 with the job
 
+-- Made by trigger with each job (tg_crawl_jobs_record_new), and deleted with it
+-- (tg_crawl_jobs_forget): a foreign key would check each of thousands of new jobs again.
 create table public.crawl_states (
-  job_id uuid primary key references public.crawl_jobs (id) on delete cascade,
+  job_id uuid primary key,
   total_pending integer not null default 0,
   total_in_progress integer not null default 0,
   total_done integer not null default 0,

@@ -301,7 +301,6 @@ declare
   v_line record;
   v_passed uuid[] := '{}'::uuid[];
   v_moved integer := 0;
-  v_reason text;
 begin
   if p_worker_id is null
     or array_ndims(p_lease_tokens) is distinct from 1
@@ -366,7 +365,7 @@ begin
     perform silkline.call_due_jobs(100);
   end if;
 
-  v_reason := set_config('silkline.reason', 'claim', true);
+  perform set_config('silkline.reason', 'claim', true);
 
   -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
   -- the next one counts it; what stands in its way is moved aside. After 400 of those the

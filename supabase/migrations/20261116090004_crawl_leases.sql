@@ -241,7 +241,6 @@ declare
   v_job_id uuid;
   v_status public.crawl_job_status;
   v_left integer;
-  v_reason text;
 begin
   if jsonb_typeof(p_result) is distinct from 'object' or pg_column_size(p_result) > 65536 then
     raise sqlstate 'PT422' using
@@ -268,7 +267,7 @@ begin
       hint = 'Report each finding once, with examples.';
   end if;
 
-  v_reason := set_config('silkline.reason', 'complete', true);
+  perform set_config('silkline.reason', 'complete', true);
 
   update public.crawl_jobs as job
   set

@@ -279,7 +279,7 @@ begin
   with asked as materialized (
     select
       job.nth,
-      gen_random_uuid() as new_id,
+      silkline.new_id() as new_id,
       job.value ->> 'idempotency_key' as idempotency_key,
       coalesce(job.value ->> 'kind', 'crawl') as kind,
       coalesce((job.value ->> 'priority')::smallint, 0) as priority,

@@ -215,8 +215,8 @@ create trigger tg_crawl_jobs_record_change
   when (old.status is distinct from new.status)
   execute function silkline.record_change();
 
--- Deleted jobs take their frontier and history along. (No foreign keys there: see
--- crawl_tasks.)
+-- Deleted jobs take their state, frontier and history along. (No foreign keys there: see
+-- crawl_states and crawl_tasks.)
 create function silkline.forget_jobs()
   returns trigger
   language plpgsql
@@ -225,6 +225,10 @@ create function silkline.forget_jobs()
   set search_path = ''
 as $$
 begin
+  delete from public.crawl_states as state
+  using old_jobs as job
+  where state.job_id = job.id;
+
   delete from public.crawl_tasks as task
   using old_jobs as job
   where task.job_id = job.id;
@@ -238,7 +242,7 @@ end
 $$;
 
 comment on function silkline.forget_jobs() is
-  'Trigger: frontier and history go with their job.';
+  'Trigger: state, frontier and history go with their job.';
 
 revoke execute on function silkline.forget_jobs() from public, anon, authenticated;
 

@@ -667,7 +667,6 @@ select set_has(
       ('crawl_settings_backoff_is_ordered'),
       ('crawl_settings_limits_are_positive'),
       ('crawl_jobs_user_id_fkey'),
-      ('crawl_states_job_id_fkey'),
       ('crawl_states_counts_are_not_negative'),
       ('crawl_tasks_pkey'),
       ('crawl_tasks_url_is_short'),

@@ -1,0 +1,49 @@
+-- What goes with a job, and with the account that owned it.
+begin;
+select plan(7);
+
+select tests.make_users('ann', 'bob');
+select tests.claimed_job('job', 'ann');
+select tests.checkpoint(
+  'job',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://a.example/1', 'https://a.example/2'))
+);
+select tests.enqueue('kept', 'bob');
+create temporary table deleted as select tests.job('job') as id;
+
+select isnt_empty(
+  $$ select from public.crawl_tasks where job_id = (select id from deleted) $$,
+  'a crawl has a frontier'
+);
+
+delete from auth.users where id = tests.user_id('ann');
+
+select is_empty(
+  $$ select from public.crawl_jobs where id = (select id from deleted) $$,
+  'a deleted account takes its jobs along'
+);
+select is_empty(
+  $$ select from public.crawl_states where job_id = (select id from deleted) $$,
+  'a deleted job takes its state along'
+);
+select is_empty(
+  $$ select from public.crawl_tasks where job_id = (select id from deleted) $$,
+  'a deleted job takes its frontier along'
+);
+select is_empty(
+  $$ select from public.crawl_events where job_id = (select id from deleted) $$,
+  'a deleted job takes its history along'
+);
+select results_eq(
+  $$ select count(*) from public.crawl_states where job_id = tests.job('kept') $$,
+  array[1::bigint],
+  'another job keeps its state'
+);
+select results_eq(
+  $$ select count(*) from public.crawl_events where job_id = tests.job('kept') $$,
+  array[1::bigint],
+  'another job keeps its history'
+);
+
+select * from finish();
+rollback;
