@@ -365,8 +365,6 @@ begin
     perform silkline.call_due_jobs(100);
   end if;
 
-  perform set_config('silkline.reason', 'claim', true);
-
   -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
   -- the next one counts it; what stands in its way is moved aside. After 400 of those the
   -- call answers with what it has: the moves are kept, and the next call goes on.

@@ -267,8 +267,6 @@ begin
       hint = 'Report each finding once, with examples.';
   end if;
 
-  perform set_config('silkline.reason', 'complete', true);
-
   update public.crawl_jobs as job
   set
     status = case job.status when 'processing' then 'completed' else job.status end,

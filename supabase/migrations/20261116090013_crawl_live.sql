@@ -108,7 +108,13 @@ create function silkline.record_change()
   set search_path = ''
 as $$
 declare
-  v_reason constant text := coalesce(nullif(current_setting('silkline.reason', true), ''), 'sql');
+  -- The two changes that every job makes explain themselves; the others are told by whoever
+  -- makes them.
+  v_reason constant text := case
+    when new.status = 'completed' then 'complete'
+    when old.status = 'pending' and new.status = 'processing' then 'claim'
+    else coalesce(nullif(current_setting('silkline.reason', true), ''), 'sql')
+  end;
   v_actor constant public.crawl_actor := case
     when v_reason in ('claim', 'complete', 'fail', 'release') then 'worker'
     when v_reason = 'worker_lost' then 'system'
