@@ -34,8 +34,8 @@ comment on schema silkline is
 revoke all on schema silkline from public;
 grant usage on schema silkline to authenticated, service_role;
 
--- A key for a machine that is trusted less than the service key: it may execute the
--- worker functions and touch no table. Roles are shared by a cluster, hence the guard.
+-- A key for a machine that is trusted less than the service key: it may execute the worker
+-- functions and touch no table of the queue. Roles are shared by a cluster, hence the guard.
 do $$
 begin
   if not exists (select from pg_catalog.pg_roles as role where role.rolname = 'crawl_worker') then

@@ -200,9 +200,8 @@ create unique index crawl_pages_latest_is_unique
   )
   where is_latest;
 -- With url_key, so that a plan made while the table is empty cannot take it for a probe by
--- source alone.
-create index crawl_pages_of_owner on public.crawl_pages (user_id, source_id, url_key)
-  where is_latest;
+-- source alone. Of all versions, so that a deleted account finds its pages.
+create index crawl_pages_of_owner on public.crawl_pages (user_id, source_id, url_key);
 create index crawl_pages_outdated on public.crawl_pages (last_seen_at)
   where not is_latest;
 
@@ -215,7 +214,7 @@ create policy "Users read their own pages"
 revoke all on public.crawl_pages from anon, authenticated, service_role;
 grant select on public.crawl_pages to authenticated, service_role;
 
--- Hosts, audits, history, workers
+-- Hosts and audits
 
 create table public.crawl_hosts (
   host text primary key,
@@ -232,6 +231,7 @@ create table public.crawl_hosts (
   constraint crawl_hosts_delay_is_in_range check (crawl_delay_seconds between 0 and 3600)
 );
 alter table public.crawl_hosts enable row level security;
+create index crawl_hosts_by_age on public.crawl_hosts (updated_at);
 
 comment on table public.crawl_hosts is
   'What all jobs and users share about a host: robots.txt, crawl delay, backoff.';

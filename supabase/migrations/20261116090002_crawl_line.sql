@@ -306,7 +306,7 @@ begin
     and job.host = p_host
   order by job.place
   limit 1
-  for update skip locked;
+  for update;
 
   if v_id is null then
     return 0;
@@ -348,7 +348,7 @@ begin
     and job.user_id = p_user_id
   order by job.place
   limit 1
-  for update skip locked;
+  for update;
 
   if v_id is null then
     return 0;

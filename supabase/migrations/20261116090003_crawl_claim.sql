@@ -14,7 +14,7 @@
 -- the answer of the first.
 --
 -- All are security definer, because the role crawl_worker may execute them and touch no
--- table. Neither anon nor authenticated may execute any.
+-- table of the queue. Neither anon nor authenticated may execute any.
 
 -- Refuse tokens that cannot be leases.
 create function silkline.check_lease_tokens(p_worker_id uuid, p_lease_tokens uuid[])
@@ -77,26 +77,40 @@ create function silkline.call_due_jobs(p_limit integer)
   set search_path = ''
 as $$
 declare
-  v_called integer;
+  v_ids constant uuid[] := array(
+    select due.id
+    from public.crawl_jobs as due
+    where due.status = 'pending'
+      and due.waits_for = 'time'
+      and due.run_after <= now()
+    order by due.run_after
+    limit p_limit
+    for update skip locked
+  );
 begin
+  -- One behind the other: jobs of one owner that come due together still take turns with
+  -- those of others.
   update public.crawl_jobs as job
   set
     waits_for = null,
-    place = silkline.join_place(job.user_id, job.priority, job.place)
-  where job.id = any (
-    array(
-      select due.id
-      from public.crawl_jobs as due
-      where due.status = 'pending'
-        and due.waits_for = 'time'
-        and due.run_after <= now()
-      order by due.run_after
-      limit p_limit
-      for update skip locked
-    )
-  );
-  get diagnostics v_called = row_count;
-  return v_called;
+    place = called.place
+  from (
+    select
+      due.id,
+      silkline.join_place(
+        due.user_id,
+        due.priority,
+        case when due.attempt > 0 then due.place end
+      ) + row_number() over (
+        partition by due.user_id, due.priority, due.attempt > 0
+        order by due.run_after, due.place
+      ) - 1 as place
+    from public.crawl_jobs as due
+    where due.id = any (v_ids)
+  ) as called
+  where job.id = called.id;
+
+  return cardinality(v_ids);
 end
 $$;
 
@@ -333,7 +347,7 @@ begin
         and job.waits_for = 'time'
         and job.run_after <= now()
     ),
-    coalesce(p_kinds, array['crawl', 'audit'] || settings.plugin_kinds),
+    coalesce(nullif(p_kinds, '{}'), array['crawl', 'audit'] || settings.plugin_kinds),
     make_interval(secs => settings.stale_after_seconds),
     settings.max_jobs_per_host,
     settings.max_running_jobs_per_user

@@ -1,7 +1,7 @@
 -- Leases whose worker has fallen silent. They are ended in two places: a bounded sweep at the
 -- head of every claim, and pg_cron each minute.
 
--- Reap leases whose worker has fallen silent; up to p_limit leases are looked at.
+-- Reap up to p_limit leases whose worker has fallen silent.
 --
 -- lease_check_at is armed at the claim and not moved by heartbeats, which therefore touch
 -- no index. A lease that is due for a look but was renewed meanwhile is armed again: one
@@ -14,7 +14,10 @@ create function silkline.reap_leases(p_limit integer)
   set search_path = ''
 as $$
 declare
-  v_stale_after interval;
+  v_stale_after constant interval := (
+    select make_interval(secs => settings.stale_after_seconds)
+    from public.crawl_settings as settings
+  );
   v_job public.crawl_jobs;
   v_poison integer;
 begin
@@ -23,29 +26,30 @@ begin
     return;
   end if;
 
+  -- The living are many and cheap; they must not stand before the dead.
+  update public.crawl_jobs as job
+  set lease_check_at = job.last_heartbeat + v_stale_after
+  where job.id = any (
+    array(
+      select alive.id
+      from public.crawl_jobs as alive
+      where alive.lease_check_at <= now()
+        and alive.last_heartbeat > now() - v_stale_after
+      order by alive.lease_check_at
+      limit 20 * p_limit
+      for update skip locked
+    )
+  );
+
   for v_job in
     select job.*
     from public.crawl_jobs as job
     where job.lease_check_at <= now()
+      and job.last_heartbeat <= now() - v_stale_after
     order by job.lease_check_at
     limit p_limit
     for update skip locked
   loop
-    v_stale_after := coalesce(
-      v_stale_after,
-      (
-        select make_interval(secs => settings.stale_after_seconds)
-        from public.crawl_settings as settings
-      )
-    );
-
-    if v_job.last_heartbeat > now() - v_stale_after then
-      update public.crawl_jobs as job
-      set lease_check_at = job.last_heartbeat + v_stale_after
-      where job.id = v_job.id;
-      continue;
-    end if;
-
     -- A host or owner that another call is deciding about is left for the next sweep: a
     -- reaper that waited while it holds others could be waited for itself.
     continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))

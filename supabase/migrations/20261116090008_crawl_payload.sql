@@ -157,9 +157,14 @@ create function silkline.url_host(p_url text)
 as $$
 begin
   return regexp_replace(
-    lower(substring(p_url from '^[^/]*//([^/?#]+)')),
-    case when p_url ~* '^https' then ':443$' else ':80$' end,
-    ''
+    regexp_replace(
+      lower(substring(p_url from '^[^/]*//([^/?#]+)')),
+      case when p_url ~* '^https' then ':443$' else ':80$' end,
+      ''
+    ),
+    -- A host with the dot of the root is the same host.
+    '[.](:[0-9]+)?$',
+    '\1'
   );
 end
 $$;
@@ -267,6 +272,8 @@ begin
                 given.said
               )
           end
+          when given.text ~ '[[:cntrl:]]'
+            then format('%s must not hold control characters', option.name)
           when length(given.text) not between option.minimum and option.maximum
             then format(
               '%s must have from %s to %s characters, not %s',
@@ -329,6 +336,8 @@ begin
           then format('%s must hold texts only, not %s', p_name, left(entry::text, 60))
         when p_type = 'urls'
           then silkline.url_mistake(p_name, entry #>> '{}')
+        when entry #>> '{}' ~ '[[:cntrl:]]'
+          then format('%s must not hold control characters', p_name)
         when length(entry #>> '{}') not between 1 and 500
           then format('%s must hold texts of 1 to 500 characters', p_name)
       end as mistake

@@ -1,4 +1,4 @@
--- The functions of a user: enqueue, and the buttons of a job.
+-- How jobs come into the queue: one, or thousands, all or none.
 --
 -- The functions in public run with the caller's rights and hold nothing; the ones in
 -- silkline write, and check whose job it is. Errors carry HTTP meaning: PT401 not signed
@@ -62,70 +62,90 @@ comment on function silkline.owner_for(uuid) is
 
 revoke execute on function silkline.owner_for(uuid) from public, anon, authenticated;
 
--- Refuse what puts the owner over the quota. Called with the new jobs already stored, and
--- with the owner's enqueue lock held, so that two calls cannot fill the last place twice.
--- Counting stops past the limit: the cost does not grow with the table.
-create function silkline.check_quota(p_user_id uuid)
+-- Refuse what gives the owner more open jobs than allowed; called after the fact, so that it
+-- is undone. Calls of one owner take turns, so that two of them cannot fill the last place
+-- twice. Counting stops past the limit: the cost does not grow with the table. Jobs of the
+-- service itself have no quota.
+create function silkline.check_open_jobs(p_user_id uuid)
   returns void
   language plpgsql
-  stable
+  volatile
   security invoker
   set search_path = ''
 as $$
 declare
-  v_settings public.crawl_settings;
-  v_count bigint;
+  v_max constant integer := (
+    select settings.max_open_jobs_per_user
+    from public.crawl_settings as settings
+  );
 begin
-  select settings.* into v_settings from public.crawl_settings as settings;
+  if v_max is null or p_user_id is null then
+    return;
+  end if;
 
-  if v_settings.max_open_jobs_per_user is not null then
+  perform pg_advisory_xact_lock(hashtextextended('enqueue ' || p_user_id, 0));
+
+  if v_max < (
     select count(*)
-    into v_count
     from (
       select
       from public.crawl_jobs as job
       where job.user_id = p_user_id
         and job.status in ('pending', 'processing', 'paused')
-      limit v_settings.max_open_jobs_per_user + 1
-    ) as open;
+      limit v_max + 1
+    ) as open
+  ) then
+    raise sqlstate 'PT429' using
+      message = format('a user may have %s open jobs, and this would be more', v_max),
+      hint = 'Wait for some to end, or cancel some.';
+  end if;
+end
+$$;
 
-    if v_count > v_settings.max_open_jobs_per_user then
-      raise sqlstate 'PT429' using
-        message = format(
-          'a user may have %s open jobs, and this would be more',
-          v_settings.max_open_jobs_per_user
-        ),
-        hint = 'Wait for some to end, or cancel some.';
-    end if;
+comment on function silkline.check_open_jobs(uuid) is
+  'Raise PT429 if an owner has more open jobs than allowed.';
+
+revoke execute on function silkline.check_open_jobs(uuid) from public, anon, authenticated;
+
+-- Refuse what gives the owner more new jobs a day than allowed; like check_open_jobs.
+create function silkline.check_new_jobs(p_user_id uuid)
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_max constant integer := (
+    select settings.max_jobs_per_user_per_day
+    from public.crawl_settings as settings
+  );
+begin
+  if v_max is null or p_user_id is null then
+    return;
   end if;
 
-  if v_settings.max_jobs_per_user_per_day is not null then
+  if v_max < (
     select count(*)
-    into v_count
     from (
       select
       from public.crawl_jobs as job
       where job.user_id = p_user_id
         and job.created_at > now() - interval '1 day'
-      limit v_settings.max_jobs_per_user_per_day + 1
-    ) as recent;
-
-    if v_count > v_settings.max_jobs_per_user_per_day then
-      raise sqlstate 'PT429' using
-        message = format(
-          'a user may enqueue %s jobs in 24 hours, and this would be more',
-          v_settings.max_jobs_per_user_per_day
-        ),
-        hint = 'Try again later, or ask the operator for a higher quota.';
-    end if;
+      limit v_max + 1
+    ) as recent
+  ) then
+    raise sqlstate 'PT429' using
+      message = format('a user may enqueue %s jobs in 24 hours, and this would be more', v_max),
+      hint = 'Try again later, or ask the operator for a higher quota.';
   end if;
 end
 $$;
 
-comment on function silkline.check_quota(uuid) is
-  'Raise PT429 if an owner has more jobs than allowed.';
+comment on function silkline.check_new_jobs(uuid) is
+  'Raise PT429 if an owner has enqueued more jobs a day than allowed.';
 
-revoke execute on function silkline.check_quota(uuid) from public, anon, authenticated;
+revoke execute on function silkline.check_new_jobs(uuid) from public, anon, authenticated;
 
 -- Refuse jobs that are not well formed; the sentence names the first mistake.
 create function silkline.check_jobs(p_jobs jsonb, p_max_priority integer)
@@ -387,8 +407,9 @@ begin
       hint = 'Use a new key for a new job.';
   end if;
 
-  if v_user_id is not null and v_new > 0 then
-    perform silkline.check_quota(v_user_id);
+  if v_new > 0 then
+    perform silkline.check_open_jobs(v_user_id);
+    perform silkline.check_new_jobs(v_user_id);
   end if;
 
   return v_ids;

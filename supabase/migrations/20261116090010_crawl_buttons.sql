@@ -1,11 +1,11 @@
 -- The buttons of a job: pause, resume, stop, cancel, retry. Only these change what a user
 -- has decided; no restart and no worker does.
 
--- The caller's job, locked. Another user's job is not told from a job that does not exist.
-create function silkline.lock_own_job(p_job_id uuid)
+-- The caller's job. Another user's job is not told from a job that does not exist.
+create function silkline.own_job(p_job_id uuid)
   returns public.crawl_jobs
   language plpgsql
-  volatile
+  stable
   security invoker
   set search_path = ''
 as $$
@@ -24,8 +24,7 @@ begin
   into v_job
   from public.crawl_jobs as job
   where job.id = p_job_id
-    and (v_is_service or job.user_id = v_owner_id)
-  for no key update;
+    and (v_is_service or job.user_id = v_owner_id);
 
   if v_job.id is null then
     raise sqlstate 'PT404' using
@@ -37,8 +36,31 @@ begin
 end
 $$;
 
+comment on function silkline.own_job(uuid) is
+  'A job of the caller, or PT404.';
+
+revoke execute on function silkline.own_job(uuid) from public, anon, authenticated;
+
+-- The caller's job, locked, as it is once the lock is had.
+create function silkline.lock_own_job(p_job_id uuid)
+  returns public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  perform
+  from public.crawl_jobs as job
+  where job.id = (silkline.own_job(p_job_id)).id
+  for no key update;
+
+  return silkline.own_job(p_job_id);
+end
+$$;
+
 comment on function silkline.lock_own_job(uuid) is
-  'Lock and return a job of the caller, or raise PT404.';
+  'A job of the caller, locked, or PT404.';
 
 revoke execute on function silkline.lock_own_job(uuid) from public, anon, authenticated;
 
@@ -105,11 +127,19 @@ begin
           else job.run_after
         end,
         place = case
-          when v_next = 'pending' then silkline.join_place(job.user_id, job.priority, job.place)
+          when v_next = 'pending' then silkline.join_place(
+            job.user_id,
+            job.priority,
+            case when job.attempt > 0 then job.place end
+          )
           else job.place
         end
       where job.id = v_job.id
       returning job.*;
+
+    if v_job.status = 'stopped' and not silkline.is_service() then
+      perform silkline.check_open_jobs(v_job.user_id);
+    end if;
   else
     return next v_job;
   end if;
@@ -321,6 +351,10 @@ begin
       host_slot = null
     where job.id = v_job.id
     returning job.*;
+
+  if not silkline.is_service() then
+    perform silkline.check_open_jobs(v_job.user_id);
+  end if;
 end
 $$;
 

@@ -1,4 +1,4 @@
--- The functions that only look: progress, pending work, statistics, "why is it not running?".
+-- The functions that only look: progress, pending work, statistics, the fleet.
 --
 -- They run with the caller's rights, so that row level security decides what is seen: a
 -- user's own jobs, or all of them for the service.

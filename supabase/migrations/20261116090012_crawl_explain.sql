@@ -6,12 +6,12 @@
 create function silkline.explain_job(p_job_id uuid)
   returns jsonb
   language plpgsql
-  volatile
+  stable
   security definer
   set search_path = ''
 as $$
 declare
-  v_job constant public.crawl_jobs := silkline.lock_own_job(p_job_id);
+  v_job constant public.crawl_jobs := silkline.own_job(p_job_id);
   v_settings public.crawl_settings;
   v_reasons jsonb := '[]'::jsonb;
   v_ahead bigint;
@@ -148,7 +148,7 @@ grant execute on function silkline.explain_job(uuid) to authenticated, service_r
 create function public.explain_crawl_job(p_job_id uuid)
   returns jsonb
   language plpgsql
-  volatile
+  stable
   security invoker
   set search_path = ''
 as $$

@@ -103,6 +103,7 @@ declare
   v_tasks integer;
   v_jobs integer := 0;
   v_pages integer;
+  v_hosts integer;
   v_workers integer;
 begin
   select settings.* into v_settings from public.crawl_settings as settings;
@@ -114,7 +115,7 @@ begin
     from public.crawl_jobs as job
     where job.completed_at < now() - make_interval(days => v_settings.keep_ended_jobs_days)
     order by job.completed_at
-    limit 100
+    limit p_limit / 10
     for update skip locked
   );
 
@@ -154,6 +155,18 @@ begin
   );
   get diagnostics v_pages = row_count;
 
+  delete from public.crawl_hosts as host
+  where host.host = any (
+    array(
+      select unused.host
+      from public.crawl_hosts as unused
+      where unused.updated_at < now() - make_interval(days => v_settings.keep_ended_jobs_days)
+      order by unused.updated_at
+      limit p_limit
+    )
+  );
+  get diagnostics v_hosts = row_count;
+
   delete from public.crawl_workers as worker
   where worker.last_seen_at < now() - interval '7 days';
   get diagnostics v_workers = row_count;
@@ -162,6 +175,7 @@ begin
     'tasks', v_tasks,
     'jobs', v_jobs,
     'page_versions', v_pages,
+    'hosts', v_hosts,
     'workers', v_workers
   );
 end
@@ -183,12 +197,14 @@ create function public.maintain_crawl_queue()
   set search_path = ''
 as $$
 declare
-  v_reaped integer;
+  v_pruned constant jsonb := silkline.prune(10000);
+  v_called_back constant integer := silkline.call_forgotten_jobs(1000);
 begin
-  select count(*) into v_reaped from public.reap_crawl_jobs(1000);
-
-  return silkline.prune(10000)
-    || jsonb_build_object('reaped', v_reaped, 'called_back', silkline.call_forgotten_jobs(1000));
+  -- Reaping last: it locks jobs that run, and their workers should not wait for the rest.
+  return v_pruned || jsonb_build_object(
+    'called_back', v_called_back,
+    'reaped', (select count(*) from public.reap_crawl_jobs(1000))
+  );
 end
 $$;
 
@@ -227,7 +243,11 @@ begin
   perform cron.schedule(
     'silkline-forget-cron-history',
     '17 3 * * *',
-    $sql$delete from cron.job_run_details where end_time < now() - interval '7 days'$sql$
+    $sql$
+      delete from cron.job_run_details
+      where end_time < now() - interval '7 days'
+        and jobid in (select jobid from cron.job where jobname like 'silkline-%')
+    $sql$
   );
 end
 $$;

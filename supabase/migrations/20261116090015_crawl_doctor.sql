@@ -118,12 +118,16 @@ begin
   return next;
 
   check_name := 'grants';
-  hint := 'Run the migrations again: a grant was added by hand.';
+  hint := 'A grant was added by hand: revoke execute on function … from public, anon.';
   select count(*), string_agg(function.oid::regprocedure::text, ', ')
   into v_count, v_text
   from pg_catalog.pg_proc as function
   where function.pronamespace in ('public'::regnamespace, 'silkline'::regnamespace)
-    and (function.proname like '%crawl%' or function.pronamespace = 'silkline'::regnamespace)
+    and (
+      function.proname ~ '_crawl_(jobs?|work|workers|queue)$'
+      or function.proname in ('crawl_progress', 'crawl_queue_stats', 'crawl_doctor')
+      or function.pronamespace = 'silkline'::regnamespace
+    )
     and has_function_privilege('anon', function.oid, 'execute');
   status := case when v_count = 0 then 'ok' else 'error' end;
   detail := coalesce('anybody may execute ' || v_text, 'no function is open to anonymous callers');
