@@ -221,6 +221,7 @@ select set_eq(
     'silkline.retry_job',
     'silkline.explain_job',
     'silkline.fleet_counts',
+    'silkline.forget_jobs',
     'silkline.record_new_jobs',
     'silkline.record_change'
   ],

@@ -1,7 +1,7 @@
 -- maintain_crawl_queue: retention in bounded batches, turns that were missed, silent workers.
 
 begin;
-select plan(35);
+select plan(36);
 
 select tests.make_users('ann', 'bob');
 
@@ -28,7 +28,7 @@ $$;
 
 select is(
   pg_temp.maintain(),
-  '{"tasks": 0, "jobs": 0, "page_versions": 0, "workers": 0, "reaped": 0, "called_back": 0}'::jsonb,
+  '{"tasks": 0, "jobs": 0, "page_versions": 0, "hosts": 0, "workers": 0, "reaped": 0, "called_back": 0}'::jsonb,
   'an empty queue needs nothing'
 );
 
@@ -42,7 +42,7 @@ select tests.enqueue('waiting', 'ann');
 select tests.age('waiting', '100 days');
 select is(
   pg_temp.maintain() - '{reaped,called_back}'::text[],
-  '{"tasks": 1, "jobs": 1, "page_versions": 0, "workers": 0}'::jsonb,
+  '{"tasks": 1, "jobs": 1, "page_versions": 0, "hosts": 0, "workers": 0}'::jsonb,
   'a job that ended more than keep_ended_jobs_days ago is forgotten'
 );
 select set_eq(
@@ -77,12 +77,13 @@ update public.crawl_settings set keep_ended_jobs_days = 30 where id;
 -- planner take the tables for empty and loop where it had better hash.
 
 analyze public.crawl_jobs, public.crawl_tasks;
+update public.crawl_settings set max_open_jobs_per_user = null where id;
 select tests.enqueue('many-' || nth, 'ann', jsonb_build_object('url', format('https://m%s.example/', nth)))
-from generate_series(1, 101) as nth;
+from generate_series(1, 1001) as nth;
 select tests.as_user('ann', format('select id from public.cancel_crawl_job(%L)', job.id))
 from public.crawl_jobs as job;
 select tests.age(job.idempotency_key, '31 days') from public.crawl_jobs as job;
-select is(pg_temp.maintain() -> 'jobs', '100'::jsonb, 'at most 100 jobs go in one call');
+select is(pg_temp.maintain() -> 'jobs', '1000'::jsonb, 'at most 1000 jobs go in one call');
 select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the next call goes on');
 
 select tests.enqueue('huge', 'ann');
@@ -132,7 +133,14 @@ from (
     (2, interval '89 days'),
     (3, interval '1000 days')
 ) as seen (version, ago);
+insert into public.crawl_hosts (host, updated_at)
+values ('unused.example', now() - interval '31 days'), ('used.example', now() - interval '29 days');
 select is(pg_temp.maintain() -> 'page_versions', '1'::jsonb, 'an outdated version older than keep_old_page_versions_days goes');
+select results_eq(
+  $$ select host from public.crawl_hosts order by host $$,
+  array['used.example'],
+  'what is known about a host that nobody crawls any more goes'
+);
 select set_eq(
   $$ select version from public.crawl_pages $$,
   array[2, 3],

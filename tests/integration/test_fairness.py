@@ -3,8 +3,10 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from tests.support.database import Database
@@ -243,3 +245,35 @@ def test_a_raised_limit_lets_waiting_jobs_run_after_maintenance(database: Databa
     database.call('maintain_crawl_queue')
 
     assert len(claim(database, 10)) == 5
+
+
+def test_jobs_that_come_due_together_take_turns_with_those_of_another(unlimited: Database) -> None:
+    many, single = unlimited.user(), unlimited.user()
+    for nth in range(20):
+        enqueue(
+            unlimited,
+            f'm{nth}.example',
+            user=many,
+            p_run_after=datetime.now(UTC) + timedelta(hours=1),
+        )
+    unlimited.query("update crawl_jobs set run_after = now() - interval '1 second'")
+    unlimited.call('reap_crawl_jobs')
+    job = enqueue(unlimited, 'single.example', user=single)
+
+    assert job in {lease.job_id for lease in claim(unlimited, 2)}
+
+
+def test_stopped_jobs_resumed_count_against_the_quota(database: Database) -> None:
+    set_limits(database, max_open_jobs_per_user=1)
+    user = database.user()
+    stopped = enqueue(database, 'a.example', user=user)
+    database.call('stop_crawl_job', user=user, p_job_id=stopped)
+    enqueue(database, 'b.example', user=user)
+
+    for function in ('resume_crawl_job', 'retry_crawl_job'):
+        with pytest.raises(psycopg.Error) as refused:
+            database.call(function, user=user, p_job_id=stopped)
+        assert refused.value.sqlstate == 'PT429'
+    assert database.query('select status from crawl_jobs where id = %s', [stopped]) == [
+        {'status': 'stopped'}
+    ]

@@ -198,6 +198,21 @@ def test_a_job_that_steps_aside_while_its_host_is_freed_is_called_back(database:
     assert claim_one(database).job_id == waiting
 
 
+def test_a_job_that_is_being_explained_does_not_miss_its_turn(database: Database) -> None:
+    first = enqueue(database)
+    waiting = enqueue(database)
+    lease = claim_one(database)
+    assert claim(database) == []
+    assert lease.job_id == first
+    asking = service(database, autocommit=False)
+    call(asking, 'explain_crawl_job', p_job_id=waiting)
+
+    database.call('complete_crawl_job', p_lease_token=lease.token)
+    asking.commit()
+
+    assert claim_one(database).job_id == waiting
+
+
 def test_a_claim_that_meets_a_host_being_freed_does_not_wait_and_loses_no_job(
     database: Database,
 ) -> None:
