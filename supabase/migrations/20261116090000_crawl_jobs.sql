@@ -5,11 +5,13 @@
 --   crawl_frontier          states, tasks, pages, hosts, audits
 --   crawl_line              rules and state machine; how a job gets its place in the line
 --   crawl_claim             the map of all worker functions, and the first of them
---   crawl_leases            heartbeat, complete, fail, release
+--   crawl_heartbeat         leases renewed, the users' wishes passed on
+--   crawl_leases            complete, fail, release
 --   crawl_reap              leases whose worker fell silent
 --   crawl_checkpoint_parts  what a checkpoint is made of
 --   crawl_checkpoint        pages, finished and found URLs in; the next URLs out
 --   crawl_payload           what a job may ask for
+--   crawl_callers           who calls, for whom, and how much they may have
 --   crawl_enqueue           one job, or thousands
 --   crawl_buttons           pause, resume, stop, cancel, retry
 --   crawl_progress          progress, pending work, statistics, the fleet

@@ -1,0 +1,122 @@
+-- The heartbeat: leases renewed, the fleet registered, the users' wishes passed on.
+
+-- What the users want of a job, as an answer to its worker.
+create function silkline.command_for(p_status public.crawl_job_status)
+  returns text
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return case p_status
+    when 'paused' then 'pause'
+    when 'stopped' then 'stop'
+    when 'cancelled' then 'cancel'
+    else 'continue'
+  end;
+end
+$$;
+
+comment on function silkline.command_for(public.crawl_job_status) is
+  'The command that a job''s status means for its worker.';
+
+revoke execute on function silkline.command_for(public.crawl_job_status)
+  from public, anon, authenticated;
+
+-- Renew all leases of one worker, and tell it what the users want of each job.
+--
+-- A token that is no longer current comes back as 'lost', and nothing is written for it:
+-- the worker kills that crawl. Paused, stopped and cancelled jobs are renewed too, so that
+-- a worker that is still saving its last pages is not reaped meanwhile. A row that another
+-- call holds just now is not waited for: a checkpoint renews it by itself.
+-- definer because crawl_worker may touch no table
+create function public.heartbeat_crawl_jobs(
+  p_worker_id uuid,
+  p_lease_tokens uuid[],
+  p_worker jsonb default '{}'
+)
+  returns setof public.crawl_command
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+  set jit = 'off'
+as $$
+begin
+  perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
+
+  if jsonb_typeof(p_worker) is distinct from 'object'
+    or p_worker - '{hostname,version,slots,busy_slots,kinds}'::text[] <> '{}'
+    or coalesce(jsonb_typeof(p_worker -> 'kinds'), 'array') <> 'array'
+    or coalesce(p_worker ->> 'slots', '0') !~ '^[0-9]{1,6}$'
+    or coalesce(p_worker ->> 'busy_slots', '0') !~ '^[0-9]{1,6}$'
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+      hint = 'slots and busy_slots are whole numbers, kinds is a list.';
+  end if;
+
+  if pg_column_size(p_worker) > 10000 then
+    raise sqlstate 'PT413' using
+      message = format('p_worker has %s bytes, more than 10000', pg_column_size(p_worker)),
+      hint = 'Describe the worker in a few words.';
+  end if;
+
+  return query
+    with present as (
+      insert into public.crawl_workers as worker (id, hostname, version, slots, busy_slots, kinds)
+      values (
+        p_worker_id,
+        left(coalesce(p_worker ->> 'hostname', 'unknown'), 255),
+        left(coalesce(p_worker ->> 'version', 'unknown'), 100),
+        coalesce((p_worker ->> 'slots')::integer, cardinality(p_lease_tokens)),
+        coalesce((p_worker ->> 'busy_slots')::integer, cardinality(p_lease_tokens)),
+        array(
+          select kind
+          from jsonb_array_elements_text(coalesce(p_worker -> 'kinds', '[]')) as kind
+        )
+      )
+      on conflict (id) do update
+      set
+        hostname = excluded.hostname,
+        version = excluded.version,
+        slots = excluded.slots,
+        busy_slots = excluded.busy_slots,
+        kinds = excluded.kinds,
+        last_seen_at = now()
+    ),
+    held as materialized (
+      select job.id
+      from public.crawl_jobs as job
+      where job.lease_token = any (p_lease_tokens)
+        and job.worker_id = p_worker_id
+      for no key update skip locked
+    ),
+    renewed as (
+      update public.crawl_jobs as job
+      set last_heartbeat = now()
+      from held
+      where job.id = held.id
+    )
+    select
+      asked.token,
+      job.id,
+      case when job.id is null then 'lost' else silkline.command_for(job.status) end,
+      job.status
+    from unnest(p_lease_tokens) as asked (token)
+    left join public.crawl_jobs as job
+      on job.lease_token = asked.token
+      and job.worker_id = p_worker_id;
+end
+$$;
+
+comment on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb) is
+  'Renew all leases of one worker and register it; answers one command per lease.';
+
+revoke execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
+  from public, anon, authenticated;
+grant execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
+  to service_role, crawl_worker;

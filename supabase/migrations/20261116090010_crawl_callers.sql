@@ -1,0 +1,143 @@
+-- Who calls, for whom, and how much they may have.
+
+-- Whether the caller holds the service's rights (the secret key, or a direct connection
+-- of an administrator). The role setting survives security definer; jwt claims could not
+-- be trusted for this.
+create function silkline.is_service()
+  returns boolean
+  language sql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+  select pg_has_role(
+    case current_setting('role') when 'none' then session_user else current_setting('role') end,
+    'service_role',
+    'usage'
+  );
+$$;
+
+comment on function silkline.is_service() is
+  'Whether the caller acts with the rights of service_role.';
+
+revoke execute on function silkline.is_service() from public, anon, authenticated;
+grant execute on function silkline.is_service() to authenticated, service_role;
+
+-- The owner of what the caller enqueues. The service may name one, or leave it null.
+create function silkline.owner_for(p_user_id uuid)
+  returns uuid
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if silkline.is_service() then
+    return p_user_id;
+  end if;
+
+  if auth.uid() is null then
+    raise sqlstate 'PT401' using
+      message = 'the caller is not signed in',
+      hint = 'Sign in, or call with the secret key from a server.';
+  end if;
+
+  if p_user_id <> auth.uid() then
+    raise sqlstate 'PT403' using
+      message = 'only the service may enqueue for another user',
+      hint = 'Leave p_user_id out.';
+  end if;
+
+  return auth.uid();
+end
+$$;
+
+comment on function silkline.owner_for(uuid) is
+  'The owner of new jobs, by the rights of the caller.';
+
+revoke execute on function silkline.owner_for(uuid) from public, anon, authenticated;
+
+-- Refuse what gives the owner more open jobs than allowed; called after the fact, so that it
+-- is undone. Calls of one owner take turns, so that two of them cannot fill the last place
+-- twice. Counting stops past the limit: the cost does not grow with the table. Jobs of the
+-- service itself have no quota.
+create function silkline.check_open_jobs(p_user_id uuid)
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_max constant integer := (
+    select settings.max_open_jobs_per_user
+    from public.crawl_settings as settings
+  );
+begin
+  if v_max is null or p_user_id is null then
+    return;
+  end if;
+
+  perform pg_advisory_xact_lock(hashtextextended('enqueue ' || p_user_id, 0));
+
+  if v_max < (
+    select count(*)
+    from (
+      select
+      from public.crawl_jobs as job
+      where job.user_id = p_user_id
+        and job.status in ('pending', 'processing', 'paused')
+      limit v_max + 1
+    ) as open
+  ) then
+    raise sqlstate 'PT429' using
+      message = format('a user may have %s open jobs, and this would be more', v_max),
+      hint = 'Wait for some to end, or cancel some.';
+  end if;
+end
+$$;
+
+comment on function silkline.check_open_jobs(uuid) is
+  'Raise PT429 if an owner has more open jobs than allowed.';
+
+revoke execute on function silkline.check_open_jobs(uuid) from public, anon, authenticated;
+
+-- Refuse what gives the owner more new jobs a day than allowed; like check_open_jobs.
+create function silkline.check_new_jobs(p_user_id uuid)
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_max constant integer := (
+    select settings.max_jobs_per_user_per_day
+    from public.crawl_settings as settings
+  );
+begin
+  if v_max is null or p_user_id is null then
+    return;
+  end if;
+
+  if v_max < (
+    select count(*)
+    from (
+      select
+      from public.crawl_jobs as job
+      where job.user_id = p_user_id
+        and job.created_at > now() - interval '1 day'
+      limit v_max + 1
+    ) as recent
+  ) then
+    raise sqlstate 'PT429' using
+      message = format('a user may enqueue %s jobs in 24 hours, and this would be more', v_max),
+      hint = 'Try again later, or ask the operator for a higher quota.';
+  end if;
+end
+$$;
+
+comment on function silkline.check_new_jobs(uuid) is
+  'Raise PT429 if an owner has enqueued more jobs a day than allowed.';
+
+revoke execute on function silkline.check_new_jobs(uuid) from public, anon, authenticated;
