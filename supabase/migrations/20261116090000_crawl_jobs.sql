@@ -170,7 +170,7 @@ revoke execute on function silkline.new_id() from public, anon, authenticated;
 
 -- The rules for a row are in silkline.check_job, a trigger, and not CHECK constraints:
 -- Postgres parses the CHECKs of a table anew for each UPDATE statement, and fifteen of
--- them took 110 of the 200 microseconds of a claim's UPDATE. The trigger takes 5.
+-- them took 110 of the 200 microseconds of a claim's UPDATE. The trigger takes 5 to 20.
 create table public.crawl_jobs (
   id uuid primary key default silkline.new_id(),
   user_id uuid references auth.users (id) on delete cascade,
