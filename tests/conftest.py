@@ -12,6 +12,7 @@ import pytest
 
 from local.database import bootstrap, migrate
 from tests.support.database import Database
+from tests.support.gateway import GatewayThread
 from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
 
 
@@ -64,6 +65,13 @@ def database(server: Server, template: str) -> Iterator[Database]:
     """A database with all migrations applied, for one test."""
     with server.database(template) as database:
         yield database
+
+
+@pytest.fixture
+def gateway(database: Database) -> Iterator[GatewayThread]:
+    """A gateway in front of `database`, with keys of its own."""
+    with GatewayThread(database) as gateway:
+        yield gateway
 
 
 @pytest.fixture

@@ -1,0 +1,153 @@
+"""The gateway: REST, Realtime and the dashboard behind one loopback port.
+
+Owns the routes, who may call from where (keys, CORS, host names), and that every failure is an
+answer. What is answered is the business of `rest/`, `realtime/` and `dashboard.py`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import hdrs, web
+
+from local.gateway.callers import Callers
+from local.gateway.dashboard import Dashboard
+from local.gateway.realtime import Limits, Realtime
+from local.gateway.refusals import Refusal
+from local.gateway.rest import Rest
+from local.keys import Keys
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = '127.0.0.1'
+LOOPBACK_NAMES = frozenset({'127.0.0.1', 'localhost', '[::1]'})
+SHUTDOWN_SECONDS = 2.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the gateway stands in front of. `database_url` answers the URL for a role."""
+
+    database_url: Callable[[str], str]
+    keys: Keys
+    host: str = LOOPBACK
+    port: int = 0
+    limits: Limits | None = None
+    dashboard: Path | None = None
+
+
+class Gateway:
+    """A running gateway; leaving it closes every socket and every connection."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.port = settings.port
+        self._closing = AsyncExitStack()
+        callers = Callers(settings.keys)
+        self._parts = (
+            Rest(database_url=settings.database_url('authenticator'), callers=callers),
+            Realtime(
+                database_url=settings.database_url('supabase_admin'),
+                callers=callers,
+                limits=settings.limits,
+            ),
+        )
+
+    @property
+    def url(self) -> str:
+        return f'http://{self.settings.host}:{self.port}'
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opened:
+            # Parts are opened first and closed last: no request meets a part that is not there.
+            for part in self._parts:
+                await opened.enter_async_context(part)
+            runner = web.AppRunner(
+                self._application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
+            )
+            await runner.setup()
+            opened.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, self.settings.host, self.settings.port)
+            await site.start()
+            self.port = runner.addresses[0][1]
+            self._closing = opened.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._closing.aclose()
+
+    def _application(self) -> web.Application:
+        middlewares = [answer_failures, allow_browsers]
+        if self.settings.host == LOOPBACK:
+            middlewares.insert(1, refuse_foreign_hosts)
+        application = web.Application(middlewares=middlewares)
+        for part in self._parts:
+            part.add_routes(application.router)
+        dashboard = Dashboard(self.settings.dashboard, self.settings.keys)
+        dashboard.add_routes(application.router)
+        return application
+
+
+@web.middleware
+async def answer_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return json_answer(refusal.status, refusal.body, refusal.headers)
+    except web.HTTPException as error:
+        return json_answer(error.status, {'message': error.reason}, {})
+    except Exception:
+        logger.exception('%s %s failed', request.method, request.path)
+        return json_answer(500, {'message': 'An unexpected error occurred'}, {})
+
+
+@web.middleware
+async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse names that a website made to point here, so that it cannot read the answers."""
+    name = request.headers.get(hdrs.HOST, '').rsplit(':', 1)[0]
+    if name not in LOOPBACK_NAMES:
+        raise Refusal(403, {'message': f'this gateway is not {name!r}', 'hint': 'Use 127.0.0.1.'})
+    return await handler(request)
+
+
+@web.middleware
+async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let pages of any origin call, as Supabase does: what protects is the key."""
+    if request.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
+        asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, '')
+        return web.Response(
+            headers={
+                hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: '*',
+                hdrs.ACCESS_CONTROL_ALLOW_METHODS: 'GET,HEAD,POST,PATCH,PUT,DELETE,OPTIONS',
+                hdrs.ACCESS_CONTROL_ALLOW_HEADERS: asked,
+                hdrs.ACCESS_CONTROL_MAX_AGE: '3600',
+            }
+        )
+    response = await handler(request)
+    if not response.prepared:
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = '*'
+        response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = (
+            'Content-Encoding, Content-Location, Content-Range, Content-Type, Date, Location, '
+            'Preference-Applied, Proxy-Status, Range-Unit, Server, Transfer-Encoding'
+        )
+    return response
+
+
+def json_answer(status: int, body: object, headers: dict[str, str]) -> web.Response:
+    return web.Response(
+        status=status,
+        body=msgspec.json.encode(body),
+        headers={hdrs.CONTENT_TYPE: 'application/json; charset=utf-8', **headers},
+    )

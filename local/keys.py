@@ -1,0 +1,98 @@
+"""The keys of one local stack.
+
+Owns their making, their forms and the file that keeps them, which nobody else can read. Who may
+do what with a key is decided by `gateway/callers.py`.
+"""
+
+import hashlib
+import os
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jwt
+import msgspec
+
+ISSUER = 'silkline-local'
+KEY_SECONDS = 10 * 365 * 24 * 3600
+USER_SECONDS = 24 * 3600
+
+
+class KeysError(Exception):
+    """The file of keys cannot be used; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What a Supabase project shows on its page of API keys."""
+
+    publishable: str
+    secret: str
+    anon: str
+    service_role: str
+    crawl_worker: str
+    jwt_secret: str
+
+    def sign(self, claims: dict[str, object]) -> str:
+        return jwt.encode(claims, self.jwt_secret, algorithm='HS256')
+
+    def user_token(
+        self, user_id: str, *, email: str | None = None, seconds: float = USER_SECONDS
+    ) -> str:
+        """What Auth hands to a signed-in user."""
+        now = int(time.time())
+        claims: dict[str, object] = {
+            'iss': ISSUER,
+            'aud': 'authenticated',
+            'role': 'authenticated',
+            'sub': user_id,
+            'iat': now,
+            'exp': int(now + seconds),
+        }
+        return self.sign(claims if email is None else {**claims, 'email': email})
+
+
+def load_keys(path: Path) -> Keys:
+    """Read the keys; at first, make them."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Keys)
+    except FileNotFoundError:
+        keys = make_keys()
+    except msgspec.DecodeError as error:
+        raise KeysError(
+            f'{path} holds no keys ({error}); remove it to have new ones made'
+        ) from error
+    # Whole or not at all: a stack killed here must not leave half a file.
+    partial = path.with_suffix('.partial')
+    partial.unlink(missing_ok=True)
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as file:
+        file.write(msgspec.json.format(msgspec.json.encode(asdict(keys))))
+    partial.rename(path)
+    return keys
+
+
+def make_keys() -> Keys:
+    jwt_secret = secrets.token_urlsafe(48)
+    now = int(time.time())
+
+    def role_key(role: str) -> str:
+        claims = {'iss': ISSUER, 'role': role, 'iat': now, 'exp': now + KEY_SECONDS}
+        return jwt.encode(claims, jwt_secret, algorithm='HS256')
+
+    return Keys(
+        publishable=opaque('sb_publishable_'),
+        secret=opaque('sb_secret_'),
+        anon=role_key('anon'),
+        service_role=role_key('service_role'),
+        crawl_worker=role_key('crawl_worker'),
+        jwt_secret=jwt_secret,
+    )
+
+
+def opaque(prefix: str) -> str:
+    """A key of the newer form: prefix, 22 random characters, 8 that check them."""
+    body = secrets.token_urlsafe(16)
+    check = urlsafe_b64encode(hashlib.sha256((prefix + body).encode()).digest()).decode()
+    return f'{prefix}{body}_{check[:8]}'

@@ -1,0 +1,92 @@
+"""A gateway in a thread of the test run, on a port of its own."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from local.gateway.app import Gateway, Settings
+from local.gateway.realtime import Limits
+from local.keys import Keys, make_keys
+from tests.support.database import Database
+
+T = TypeVar('T')
+
+
+class GatewayThread:
+    """Enter it for a gateway over `database`; `stop` and `start` keep the port and the keys."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        keys: Keys | None = None,
+        limits: Limits | None = None,
+        dashboard: Path | None = None,
+    ) -> None:
+        self.keys = keys or make_keys()
+        self._database = database
+        self._limits = limits
+        self._dashboard = dashboard
+        self.port = 0
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        return f'http://127.0.0.1:{self.port}'
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        self._thread.start()
+        ready.result(timeout=30)
+
+    def stop(self) -> None:
+        if self._thread is None or self._loop is None or self._stop is None:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=30)
+        assert not self._thread.is_alive(), 'the gateway does not stop'
+        self._thread = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the gateway's own loop, and answer its result."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+
+    async def _serve(self, ready: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        settings = Settings(
+            database_url=self._database.url,
+            keys=self.keys,
+            port=self.port,
+            limits=self._limits,
+            dashboard=self._dashboard,
+        )
+        try:
+            async with Gateway(settings) as gateway:
+                self.port = gateway.port
+                ready.set_result(None)
+                await self._stop.wait()
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
