@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev format lint typecheck check test demo bench-queue lock clean
+.PHONY: help install install-dev format lint typecheck check test demo up bench-queue bench-local lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -36,8 +36,14 @@ test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18
 demo: .venv/.dev ## Watch the queue at work on this machine
 	$(BIN)/python -m local.demo
 
+up: .venv/.dev ## Run a Supabase stand-in on this machine; Ctrl-C stops it
+	$(BIN)/silkline up
+
 bench-queue: .venv/.dev ## Measure the queue beside its peers (ARGS=--quick for the short form)
 	PYTHON=$(PYTHON) benchmarks/bench-queue.sh $(ARGS)
+
+bench-local: .venv/.dev ## Measure the local stack (ARGS=--quick for the short form)
+	$(BIN)/python -m benchmarks.local $(ARGS)
 
 lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
@@ -59,8 +65,10 @@ LOCK := pyproject.toml --extra local $(LOCK_OPTIONS)
 	scripts/install-python.sh $(PYTHON) requirements.lock
 	touch $@
 
-.venv/.dev: requirements-dev.lock
+# The package itself is installed, too: its commands are entry points.
+.venv/.dev: requirements-dev.lock pyproject.toml
 	scripts/install-python.sh $(PYTHON) requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 .venv/.servers: tests/tools/package-lock.json scripts/install-servers.sh | .venv/.dev

@@ -26,7 +26,7 @@ from benchmarks.growth import (
     measure_fairness,
     measure_heartbeat,
 )
-from benchmarks.report import Report
+from benchmarks.report import Report, table
 from benchmarks.server import ROOT, machine_seconds, own_seconds, run_server
 from benchmarks.throughput import (
     measure_batches,
@@ -106,7 +106,19 @@ def main() -> int:
         versions |= {peer.package: peer.version for peer in peers.PEERS}
     if not (arguments.quick or arguments.only):
         command = ' '.join(['python -m benchmarks.queue', *sys.argv[1:]])
-        report.write(arguments.output, command=command, versions=versions, peers=queues)
+        report.write(
+            arguments.output,
+            title='The queue, measured',
+            how=f'`{command}`, with fsync and synchronous_commit on. Sides of a ratio were'
+            ' measured in turn, in this one run; figures are medians.',
+            versions=versions,
+            tables=[
+                (
+                    'Drain: claim and complete, jobs per second',
+                    table(('queue', 'how', '1 worker', '4 workers'), queues),
+                )
+            ],
+        )
         print(f'written to {arguments.output}')
     return 0 if report.holds else 1
 

@@ -57,28 +57,29 @@ class Report:
         self,
         path: Path,
         *,
-        command: str,
+        title: str,
+        how: str,
         versions: Mapping[str, str],
-        peers: Sequence[Sequence[str]],
+        tables: Sequence[tuple[str, str]] = (),
     ) -> None:
+        """Write the page: `how` it was measured, the claims, more tables by title, the figures."""
         path.parent.mkdir(parents=True, exist_ok=True)
         now = datetime.now(UTC)
+        claims = [
+            (claim.what, claim.target, claim.figure, 'ok' if claim.holds else '**short**')
+            for claim in self.claims
+        ]
         parts = [
-            '# The queue, measured',
-            f'`{command}` on {now:%Y-%m-%d %H:%M} UTC. {machine()}. '
+            f'# {title}',
+            f'{now:%Y-%m-%d %H:%M} UTC. {machine()}. '
             + ', '.join(f'{name} {version}' for name, version in versions.items())
-            + '. fsync and synchronous_commit are on. Sides of a ratio were measured in turn, in'
-            ' this one run; figures are medians.',
+            + f'. {how}',
             '## Claims',
-            table(
-                ('claim', 'target', 'measured', ''),
-                [
-                    (claim.what, claim.target, claim.figure, 'ok' if claim.holds else '**short**')
-                    for claim in self.claims
-                ],
-            ),
-            '## Drain: claim and complete, jobs per second',
-            table(('queue', 'how', '1 worker', '4 workers'), peers),
+            table(('claim', 'target', 'measured', ''), claims),
+        ]
+        for heading, body in tables:
+            parts += [f'## {heading}', body]
+        parts += [
             '## Figures behind the claims',
             table(('what', 'median [lowest to highest]'), self.figures),
         ]

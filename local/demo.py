@@ -19,8 +19,9 @@ from psycopg.rows import DictRow, dict_row
 
 from local.database import bootstrap, migrate
 from local.postgres import SUPERUSER, Postgres
+from worker.paths import migrations_directory
 
-MIGRATIONS = Path(__file__).parents[1] / 'supabase' / 'migrations'
+MIGRATIONS = migrations_directory()
 DATABASE = 'demo'
 START_URL = 'https://docs.example.com/'
 # Page -> the pages that it links to.

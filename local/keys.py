@@ -5,7 +5,6 @@ do what with a key is decided by `gateway/callers.py`.
 """
 
 import hashlib
-import os
 import secrets
 import time
 from base64 import urlsafe_b64encode
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import jwt
 import msgspec
+
+from local.directory import write_private
 
 ISSUER = 'silkline-local'
 KEY_SECONDS = 10 * 365 * 24 * 3600
@@ -64,12 +65,7 @@ def load_keys(path: Path) -> Keys:
         raise KeysError(
             f'{path} holds no keys ({error}); remove it to have new ones made'
         ) from error
-    # Whole or not at all: a stack killed here must not leave half a file.
-    partial = path.with_suffix('.partial')
-    partial.unlink(missing_ok=True)
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'wb') as file:
-        file.write(msgspec.json.format(msgspec.json.encode(asdict(keys))))
-    partial.rename(path)
+    write_private(path, msgspec.json.format(msgspec.json.encode(asdict(keys))).decode())
     return keys
 
 

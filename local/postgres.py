@@ -57,8 +57,9 @@ class Postgres:
 
     As root the server runs in a user namespace, as a process with root's files and none of
     root's capabilities; where namespaces are refused, as another account that then owns `data/`.
-    `leave_root` chooses one of the two. With `dies_with_parent` the kernel stops the server when
-    the *thread* that started it ends, so start it from one that lasts.
+    `leave_root` chooses one of the two. `port` is tried before free ones. With `dies_with_parent`
+    the kernel stops the server when the *thread* that started it ends, so start it from one that
+    lasts.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Postgres:
         *,
         binaries: Path | None = None,
         settings: Mapping[str, str] | None = None,
+        port: int | None = None,
         dies_with_parent: bool = True,
         leave_root: Literal['namespace', 'account'] | None = None,
     ) -> None:
@@ -80,7 +82,7 @@ class Postgres:
         self._password_path = self.directory / 'password'
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: int | None = None
-        self._port: int | None = None
+        self._port = port
         missing = [name for name in ('initdb', 'postgres') if not (self.binaries / name).is_file()]
         if missing:
             raise PostgresError(f'{self.binaries} has no {" and no ".join(missing)}')
@@ -119,6 +121,12 @@ class Postgres:
         """Shut down fast: sessions are ended, the data is flushed. Does nothing when stopped."""
         self._end(signal.SIGINT)
         self._release()
+
+    def wait(self) -> None:
+        """Return when the server's process has ended, whoever ended it."""
+        process = self._process
+        if process is not None:
+            process.wait()
 
     def url(self, database: str = 'postgres', role: str = 'postgres') -> str:
         """Where to connect: for psycopg, and for anything else that takes a URL."""

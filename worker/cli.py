@@ -1,21 +1,40 @@
 """The command `silkline`.
 
 Owns the words of the command line and nothing behind them. The queue itself is SQL, and is
-installed by the Supabase CLI.
+installed by the Supabase CLI. Commands that other packages add (the entry points of group
+`silkline.commands`, such as those of the local stack) stand beside these.
 """
 
-from pathlib import Path
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from worker import __version__
+from worker.paths import migrations_directory
 
-app = typer.Typer(name='silkline', no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    name='silkline',
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
 
 
 def main() -> None:
+    add_commands()
     app()
+
+
+def add_commands() -> None:
+    """Add what other packages bring; one that cannot be loaded is named and left out."""
+    for entry_point in entry_points(group='silkline.commands'):
+        try:
+            app.add_typer(entry_point.load())
+        except Exception as error:
+            typer.echo(
+                f'silkline: the commands of {entry_point.value} are left out: {error}', err=True
+            )
 
 
 def show_version(wanted: bool) -> None:
@@ -33,8 +52,8 @@ def silkline(
 ) -> None:
     """A crawl queue that lives in Supabase.
 
-    The queue is SQL: put the files of `silkline migrations` into your project's
-    supabase/migrations and run `supabase db push`.
+    To try it on this machine: `silkline up`. On Supabase the queue is SQL: put the files of
+    `silkline migrations` into your project's supabase/migrations and run `supabase db push`.
     """
 
 
@@ -42,10 +61,3 @@ def silkline(
 def migrations() -> None:
     """Print the directory that holds the queue's migrations."""
     typer.echo(migrations_directory())
-
-
-def migrations_directory() -> Path:
-    """The copy in an installed package, else the one of the checkout."""
-    package = Path(__file__).parent
-    installed = package / 'migrations'
-    return installed if installed.is_dir() else package.parent / 'supabase/migrations'

@@ -5,7 +5,8 @@ answer. What is answered is the business of `rest/`, `realtime/` and `dashboard.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,46 +38,36 @@ class Settings:
 
     database_url: Callable[[str], str]
     keys: Keys
-    host: str = LOOPBACK
-    port: int = 0
     limits: Limits | None = None
     dashboard: Path | None = None
 
 
 class Gateway:
-    """A running gateway; leaving it closes every socket and every connection."""
+    """Answers on `listener` while entered; leaving closes every socket and every connection."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, listener: socket.socket, settings: Settings) -> None:
         self.settings = settings
-        self.port = settings.port
+        self._listener = listener
         self._closing = AsyncExitStack()
         callers = Callers(settings.keys)
-        self._parts = (
-            Rest(database_url=settings.database_url('authenticator'), callers=callers),
-            Realtime(
-                database_url=settings.database_url('supabase_admin'),
-                callers=callers,
-                limits=settings.limits,
-            ),
+        self._rest = Rest(database_url=settings.database_url('authenticator'), callers=callers)
+        self._realtime = Realtime(
+            database_url=settings.database_url('supabase_admin'),
+            callers=callers,
+            limits=settings.limits,
         )
-
-    @property
-    def url(self) -> str:
-        return f'http://{self.settings.host}:{self.port}'
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
             # Parts are opened first and closed last: no request meets a part that is not there.
-            for part in self._parts:
-                await opened.enter_async_context(part)
+            await opened.enter_async_context(self._rest)
+            await opened.enter_async_context(self._realtime)
             runner = web.AppRunner(
                 self._application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
             )
             await runner.setup()
             opened.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, self.settings.host, self.settings.port)
-            await site.start()
-            self.port = runner.addresses[0][1]
+            await web.SockSite(runner, self._listener).start()
             self._closing = opened.pop_all()
         return self
 
@@ -89,12 +80,14 @@ class Gateway:
         await self._closing.aclose()
 
     def _application(self) -> web.Application:
-        middlewares = [answer_failures, allow_browsers]
-        if self.settings.host == LOOPBACK:
-            middlewares.insert(1, refuse_foreign_hosts)
+        # The first is the outermost: a browser may read what a failure answered, too.
+        middlewares = [allow_browsers, answer_failures]
+        if self._listener.getsockname()[0] == LOOPBACK:
+            middlewares.append(refuse_foreign_hosts)
         application = web.Application(middlewares=middlewares)
-        for part in self._parts:
-            part.add_routes(application.router)
+        application.on_shutdown.append(self._realtime.close_sockets)
+        self._rest.add_routes(application.router)
+        self._realtime.add_routes(application.router)
         dashboard = Dashboard(self.settings.dashboard, self.settings.keys)
         dashboard.add_routes(application.router)
         return application
@@ -125,7 +118,10 @@ async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.St
 @web.middleware
 async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let pages of any origin call, as Supabase does: what protects is the key."""
-    if request.method == hdrs.METH_OPTIONS and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
+    if (
+        request.method == hdrs.METH_OPTIONS
+        and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers
+    ):
         asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, '')
         return web.Response(
             headers={
@@ -145,7 +141,7 @@ async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamRe
     return response
 
 
-def json_answer(status: int, body: object, headers: dict[str, str]) -> web.Response:
+def json_answer(status: int, body: object, headers: Mapping[str, str]) -> web.Response:
     return web.Response(
         status=status,
         body=msgspec.json.encode(body),

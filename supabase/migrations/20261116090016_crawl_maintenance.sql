@@ -186,6 +186,26 @@ comment on function silkline.prune(integer) is
 
 revoke execute on function silkline.prune(integer) from public, anon, authenticated;
 
+-- When the chores were last done, whoever did them: pg_cron, the local stack, an operator.
+create table silkline.maintenance (
+  id boolean primary key default true,
+  ran_at timestamptz not null,
+  done jsonb not null,
+  constraint maintenance_is_one_row check (id)
+);
+alter table silkline.maintenance enable row level security;
+
+comment on table silkline.maintenance is 'When maintain_crawl_queue last ran, and what it did.';
+
+create policy "Only the service reads maintenance"
+  on silkline.maintenance
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
+revoke all on silkline.maintenance from anon, authenticated, service_role;
+grant select on silkline.maintenance to service_role;
+
 -- Everything that has to happen now and then, in one call: pg_cron makes it each minute,
 -- and where pg_cron is absent anybody with the service key may.
 -- definer because the service writes no table
@@ -199,12 +219,21 @@ as $$
 declare
   v_pruned constant jsonb := silkline.prune(10000);
   v_called_back constant integer := silkline.call_forgotten_jobs(1000);
+  v_done jsonb;
 begin
   -- Reaping last: it locks jobs that run, and their workers should not wait for the rest.
-  return v_pruned || jsonb_build_object(
+  v_done := v_pruned || jsonb_build_object(
     'called_back', v_called_back,
     'reaped', (select count(*) from public.reap_crawl_jobs(1000))
   );
+
+  insert into silkline.maintenance (ran_at, done)
+  values (now(), v_done)
+  on conflict (id) do update
+  set ran_at = excluded.ran_at,
+    done = excluded.done;
+
+  return v_done;
 end
 $$;
 

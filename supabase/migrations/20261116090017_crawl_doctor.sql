@@ -22,8 +22,17 @@ begin
   hint := 'Enable pg_cron (Database > Extensions) and schedule as crawl_maintenance does, '
     || 'or call maintain_crawl_queue each minute.';
   if to_regclass('cron.job') is null then
-    status := 'warning';
-    detail := 'pg_cron is not installed: silent workers are noticed only when somebody claims';
+    select maintenance.ran_at
+    into v_time
+    from silkline.maintenance as maintenance
+    where maintenance.ran_at > now() - interval '10 minutes';
+
+    status := case when v_time is null then 'warning' else 'ok' end;
+    detail := case
+      when v_time is null
+        then 'pg_cron is not installed: silent workers are noticed only when somebody claims'
+      else 'pg_cron is not installed; maintain_crawl_queue was called at ' || v_time
+    end;
   else
     select count(*)
     into v_count

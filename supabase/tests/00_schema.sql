@@ -2,7 +2,7 @@
 -- trying; and the rules that the tables hold by themselves.
 
 begin;
-select plan(194);
+select plan(195);
 
 -- Row level security
 
@@ -42,7 +42,7 @@ select tables_are(
   ],
   'the API has these tables and no other'
 );
-select tables_are('silkline', array['payload_options'], 'the private schema has one table');
+select tables_are('silkline', array['payload_options', 'maintenance'], 'the private schema has two tables');
 
 select policies_are('public', 'crawl_settings', array['Signed-in users read the limits that bind them'], 'crawl_settings has one policy');
 select policies_are('public', 'crawl_jobs', array['Users read their own jobs'], 'crawl_jobs has one policy');
@@ -54,6 +54,7 @@ select policies_are('public', 'crawl_audits', array['Users read their own audits
 select policies_are('public', 'crawl_events', array['Users read the history of their own jobs'], 'crawl_events has one policy');
 select policies_are('public', 'crawl_workers', array['Only the service reads workers'], 'crawl_workers has one policy');
 select policies_are('silkline', 'payload_options', array['Only the service reads options'], 'payload_options has one policy');
+select policies_are('silkline', 'maintenance', array['Only the service reads maintenance'], 'maintenance has one policy');
 
 select set_eq(
   $$
@@ -72,7 +73,8 @@ select set_eq(
       ('crawl_events', 'SELECT', '{authenticated}'),
       ('crawl_hosts', 'SELECT', '{service_role}'),
       ('crawl_workers', 'SELECT', '{service_role}'),
-      ('payload_options', 'SELECT', '{service_role}')
+      ('payload_options', 'SELECT', '{service_role}'),
+      ('maintenance', 'SELECT', '{service_role}')
   $$,
   'every policy lets somebody read and nobody write'
 );
@@ -419,7 +421,8 @@ select set_eq(
       ('service_role', 'crawl_events', 'SELECT'),
       ('service_role', 'crawl_hosts', 'SELECT'),
       ('service_role', 'crawl_workers', 'SELECT'),
-      ('service_role', 'payload_options', 'SELECT')
+      ('service_role', 'payload_options', 'SELECT'),
+      ('service_role', 'maintenance', 'SELECT')
   $$,
   'no role may do more with a table than this'
 );
@@ -689,7 +692,8 @@ select set_has(
       ('crawl_audits_findings_are_a_list'),
       ('crawl_events_pkey'),
       ('crawl_workers_slots_are_not_negative'),
-      ('payload_options_type_is_known')
+      ('payload_options_type_is_known'),
+      ('maintenance_is_one_row')
   $$,
   'every rule that is a constraint is in place and valid'
 );

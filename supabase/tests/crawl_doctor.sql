@@ -1,7 +1,7 @@
 -- crawl_doctor: each thing that can be wrong is told, with what to do about it.
 
 begin;
-select plan(29);
+select plan(31);
 
 select tests.make_users('ann');
 
@@ -51,6 +51,16 @@ select is_empty(
 select ok(
   pg_temp.status('cron') = 'warning' or to_regclass('cron.job') is not null,
   'a database without pg_cron is told so'
+);
+select public.maintain_crawl_queue();
+select ok(
+  pg_temp.status('cron') = 'ok' or to_regclass('cron.job') is not null,
+  'without pg_cron it is enough that somebody calls maintain_crawl_queue'
+);
+update silkline.maintenance set ran_at = now() - interval '11 minutes' where id;
+select ok(
+  pg_temp.status('cron') = 'warning' or to_regclass('cron.job') is not null,
+  'and that they go on doing so'
 );
 
 -- Leases

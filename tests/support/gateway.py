@@ -1,6 +1,7 @@
 """A gateway in a thread of the test run, on a port of its own."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -77,13 +78,13 @@ class GatewayThread:
         settings = Settings(
             database_url=self._database.url,
             keys=self.keys,
-            port=self.port,
             limits=self._limits,
             dashboard=self._dashboard,
         )
         try:
-            async with Gateway(settings) as gateway:
-                self.port = gateway.port
+            listener = socket.create_server(('127.0.0.1', self.port))
+            async with Gateway(listener, settings):
+                self.port = listener.getsockname()[1]
                 ready.set_result(None)
                 await self._stop.wait()
         except BaseException as error:
