@@ -142,6 +142,87 @@ alter function auth.role() owner to supabase_auth_admin;
 alter function auth.email() owner to supabase_auth_admin;
 alter function auth.jwt() owner to supabase_auth_admin;
 
+-- What changes the API's schema makes PostgREST, or what stands in for it, read it anew.
+create or replace function extensions.pgrst_ddl_watch()
+  returns event_trigger
+  language plpgsql
+as $$
+begin
+  if exists (
+    select
+    from pg_event_trigger_ddl_commands() as command
+    where command.command_tag in (
+        'CREATE SCHEMA',
+        'ALTER SCHEMA',
+        'CREATE TABLE',
+        'CREATE TABLE AS',
+        'SELECT INTO',
+        'ALTER TABLE',
+        'CREATE FOREIGN TABLE',
+        'ALTER FOREIGN TABLE',
+        'CREATE VIEW',
+        'ALTER VIEW',
+        'CREATE MATERIALIZED VIEW',
+        'ALTER MATERIALIZED VIEW',
+        'CREATE FUNCTION',
+        'ALTER FUNCTION',
+        'CREATE TRIGGER',
+        'CREATE TYPE',
+        'ALTER TYPE',
+        'CREATE RULE',
+        'COMMENT'
+      )
+      and command.schema_name is distinct from 'pg_temp'
+  ) then
+    notify pgrst, 'reload schema';
+  end if;
+end;
+$$;
+
+create or replace function extensions.pgrst_drop_watch()
+  returns event_trigger
+  language plpgsql
+as $$
+begin
+  if exists (
+    select
+    from pg_event_trigger_dropped_objects() as dropped
+    where dropped.object_type in (
+        'schema',
+        'table',
+        'foreign table',
+        'view',
+        'materialized view',
+        'function',
+        'trigger',
+        'type',
+        'rule'
+      )
+      and not dropped.is_temporary
+  ) then
+    notify pgrst, 'reload schema';
+  end if;
+end;
+$$;
+
+alter function extensions.pgrst_ddl_watch() owner to supabase_admin;
+alter function extensions.pgrst_drop_watch() owner to supabase_admin;
+
+do $$
+begin
+  if not exists (select from pg_catalog.pg_event_trigger where evtname = 'pgrst_ddl_watch') then
+    create event trigger pgrst_ddl_watch
+      on ddl_command_end
+      execute function extensions.pgrst_ddl_watch();
+  end if;
+  if not exists (select from pg_catalog.pg_event_trigger where evtname = 'pgrst_drop_watch') then
+    create event trigger pgrst_drop_watch
+      on sql_drop
+      execute function extensions.pgrst_drop_watch();
+  end if;
+end;
+$$;
+
 -- Owned by supabase_admin, so that membership in supabase_realtime_admin gives postgres no right
 -- to create here, as on Supabase.
 create schema if not exists realtime authorization supabase_admin;
@@ -283,8 +364,10 @@ declare
 begin
   for v_day in select v_today + offset_days from generate_series(-1, 3) as offset_days loop
     v_name := to_char(v_day, '"messages_"YYYY_MM_DD');
+    -- Nothing is locked when there is nothing to do.
+    continue when to_regclass(format('realtime.%I', v_name)) is not null;
     execute format(
-      'create table if not exists realtime.%I partition of realtime.messages
+      'create table realtime.%I partition of realtime.messages
          for values from (%L) to (%L)',
       v_name,
       v_day,

@@ -189,6 +189,8 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
     logging.basicConfig(
         format='%(asctime)s %(levelname)s %(message)s', datefmt='%H:%M:%S', level=logging.WARNING
     )
+    # It complains of each attempt while the database is away, which is told once elsewhere.
+    logging.getLogger('psycopg').setLevel(logging.ERROR)
 
     def tell(ready: 'Ready') -> None:
         show_ready(place, ready)

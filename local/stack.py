@@ -7,11 +7,12 @@ nothing is lost, since everything that matters is in Postgres.
 
 import asyncio
 import logging
+import resource
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -70,6 +71,7 @@ class Stack:
     async def run(self, tell: Callable[[Ready], None]) -> None:
         """Start everything, `tell`, and serve until cancelled."""
         started_at = time.monotonic()
+        allow_many_sockets()
         keys = load_keys(self.directory.keys_path)
         async with AsyncExitStack() as closing:
             listener = closing.enter_context(self._listen())
@@ -153,3 +155,10 @@ class Stack:
             'SUPABASE_JWT_SECRET': keys.jwt_secret,
             'SUPABASE_DB_URL': self._postgres.url(DATABASE),
         }
+
+
+def allow_many_sockets() -> None:
+    """Take all the open files that this process may have; shells hand out few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

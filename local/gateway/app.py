@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 LOOPBACK = '127.0.0.1'
 LOOPBACK_NAMES = frozenset({'127.0.0.1', 'localhost', '[::1]'})
 SHUTDOWN_SECONDS = 2.0
+# Also the time in which a new connection has to send its first request.
+IDLE_SECONDS = 75.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -63,7 +65,10 @@ class Gateway:
             await opened.enter_async_context(self._rest)
             await opened.enter_async_context(self._realtime)
             runner = web.AppRunner(
-                self._application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
+                self._application(),
+                access_log=None,
+                shutdown_timeout=SHUTDOWN_SECONDS,
+                keepalive_timeout=IDLE_SECONDS,
             )
             await runner.setup()
             opened.push_async_callback(runner.cleanup)

@@ -126,11 +126,12 @@ class Callers:
         if expires is not None and not isinstance(expires, int | float):
             raise BadToken("The JWT 'exp' claim must be a number")
         role = claims.get('role')
+        role = role if isinstance(role, str) else 'anon'
         caller = Caller(
-            role=role if isinstance(role, str) else 'anon',
-            claims=msgspec.json.encode(claims).decode(),
+            role=role,
+            claims=msgspec.json.encode({**claims, 'role': role}).decode(),
             expires_at=expires,
-            is_anonymous=role in (None, 'anon'),
+            is_anonymous=role == 'anon',
         )
         if len(self._checked) >= TOKENS_KEPT:
             self._checked.clear()

@@ -51,10 +51,15 @@ class Dashboard:
             if path:
                 raise Refusal(404, {'message': f'there is no {request.path}'})
             return web.Response(text=NO_DASHBOARD)
-        file = (self.directory / path).resolve()
+        try:
+            file = (self.directory / path).resolve()
+            is_file = file.is_file()
+        except (OSError, ValueError) as error:
+            # A name that no file system takes: too long, or with a zero byte.
+            raise Refusal(404, {'message': 'there is no such file'}) from error
         if not file.is_relative_to(self.directory):
             raise Refusal(404, {'message': f'there is no {request.path}'})
-        if file.is_file():
+        if is_file:
             # Vite puts a hash into the names under assets/; all else is asked for anew.
             is_hashed = path.startswith('assets/')
             caching = 'public, max-age=31536000, immutable' if is_hashed else 'no-cache'

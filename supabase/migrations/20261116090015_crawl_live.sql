@@ -330,7 +330,9 @@ $$;
 -- Without the right to pass a grant on, GRANT only warns; so look at what came of it.
 do $$
 begin
-  if not has_table_privilege('crawl_worker', 'realtime.messages', 'insert') then
+  if not has_schema_privilege('crawl_worker', 'realtime', 'usage')
+    or not has_table_privilege('crawl_worker', 'realtime.messages', 'insert')
+  then
     raise notice 'crawl_worker may not use Realtime here; the service key may';
   end if;
 end

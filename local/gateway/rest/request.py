@@ -1,0 +1,192 @@
+"""What a request says before the database is asked: who, which schema, which form, which body.
+
+Owns the reading of headers and bodies, and refuses what cannot be served before a connection is
+taken for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from local.gateway.callers import BadToken, Caller, Callers
+from local.gateway.rest import preferences
+from local.gateway.rest.errors import bad_body, bad_token, failure
+from local.gateway.rest.media import Form, answer_form, refuse_other_than_json
+from local.gateway.rest.parser import parse_query
+from local.gateway.rest.preferences import Preferences, parse_preferences
+from local.gateway.rest.query import NOTHING_ASKED, Query
+
+PREFIX = '/rest/v1'
+LARGEST_BODY = 50 * 1024 * 1024
+LEEWAY_SECONDS = 30.0
+
+ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+ANYTHING = msgspec.json.Decoder(msgspec.Raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The parts of a request that every route needs."""
+
+    caller: Caller
+    method: str
+    path: str
+    schema: str
+    is_schema_named: bool
+    form: Form
+    preferences: Preferences
+
+    @property
+    def segments(self) -> list[str]:
+        try:
+            return [unquote(part, errors='strict') for part in self.path[1:].split('/')]
+        except UnicodeDecodeError:
+            raise invalid_path() from None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The body of a call: the names of its members, and the bytes that go to Postgres."""
+
+    names: frozenset[str]
+    json: bytes
+    is_array: bool = False
+
+
+def read_request(request: web.Request, callers: Callers, schemas: Sequence[str]) -> Asked:
+    headers = request.headers
+    profile = headers.get(
+        'Accept-Profile' if request.method in ('GET', 'HEAD', 'OPTIONS') else 'Content-Profile'
+    )
+    caller = identify(request, callers)
+    if profile is not None and profile not in schemas:
+        raise failure(
+            406,
+            'PGRST106',
+            f'Invalid schema: {profile}',
+            hint=f'Only the following schemas are exposed: {", ".join(schemas)}',
+        )
+    given = headers.getall('Prefer', None)
+    return Asked(
+        caller=caller,
+        method=request.method,
+        path=request.rel_url.raw_path.removeprefix(PREFIX) or '/',
+        schema=profile or schemas[0],
+        is_schema_named=profile is not None or len(schemas) > 1,
+        form=answer_form(headers.get(hdrs.ACCEPT) or '*/*'),
+        preferences=parse_preferences(','.join(given)) if given else preferences.NONE,
+    )
+
+
+def identify(request: web.Request, callers: Callers) -> Caller:
+    headers = request.headers
+    key = None if headers.get('apikey') else request.query.get('apikey')
+    try:
+        caller = callers.by_headers(headers, key=key)
+    except BadToken:
+        token = headers.get(hdrs.AUTHORIZATION, '').partition(' ')[2].strip()
+        parts = token.count('.') + 1
+        if parts != 3:
+            raise bad_token(f'Expected 3 parts in JWT; got {parts}', code='PGRST301') from None
+        raise bad_token(
+            'No suitable key or wrong key type',
+            code='PGRST301',
+            details='None of the keys was able to decode the JWT',
+        ) from None
+    if caller.is_expired(leeway_seconds=LEEWAY_SECONDS):
+        raise bad_token('JWT expired', code='PGRST303')
+    return caller
+
+
+def read_query(request: web.Request, *, takes_arguments: bool) -> Query:
+    # Of ranges, HTTP knows only those of GET.
+    range_header = request.headers.get(hdrs.RANGE) if request.method == 'GET' else None
+    if not request.query_string and range_header is None:
+        return NOTHING_ASKED
+    # The key may come this way too; Supabase's edge takes it out before PostgREST sees it.
+    pairs = [(name, value) for name, value in request.query.items() if name != 'apikey']
+    return parse_query(pairs, range_header=range_header, takes_arguments=takes_arguments)
+
+
+async def read_arguments(request: web.Request) -> Arguments:
+    """Take the body apart only as far as the names of its members."""
+    content_type = request.headers.get(hdrs.CONTENT_TYPE)
+    if content_type is not None:
+        refuse_other_than_json(content_type)
+    body = await read_body(request)
+    if not body:
+        return Arguments(frozenset(), b'{}')
+    try:
+        return Arguments(frozenset(ARGUMENTS.decode(body)), body)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise bad_body('Empty or invalid json') from None
+    try:
+        ANYTHING.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise bad_body('Empty or invalid json') from None
+    if body.lstrip().startswith(b'['):
+        return Arguments(frozenset(), body, is_array=True)
+    # As with PostgREST, a bare value counts as no arguments.
+    return Arguments(frozenset(), b'[]')
+
+
+async def read_body(request: web.Request) -> bytes:
+    if not request.body_exists:
+        return b''
+    if (request.content_length or 0) > LARGEST_BODY:
+        raise too_large()
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := await request.content.readany():
+            size += len(chunk)
+            if size > LARGEST_BODY:
+                raise too_large()
+            chunks.append(chunk)
+    except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
+        raise bad_body('The body could not be read to its end') from error
+    return chunks[0] if len(chunks) == 1 else b''.join(chunks)
+
+
+def headers_json(request: web.Request) -> bytes:
+    """The headers as functions read them in `request.headers`; cookies have their own place."""
+    return encoded(
+        {name.lower(): value for name, value in request.headers.items() if name.lower() != 'cookie'}
+    )
+
+
+def cookies_json(request: web.Request) -> bytes:
+    return encoded(dict(request.cookies)) if hdrs.COOKIE in request.headers else b'{}'
+
+
+def encoded(texts: dict[str, str]) -> bytes:
+    try:
+        return msgspec.json.encode(texts)
+    except UnicodeEncodeError:
+        # Bytes of a header that are not UTF-8.
+        return msgspec.json.encode(
+            {printable(name): printable(value) for name, value in texts.items()}
+        )
+
+
+def printable(text: str) -> str:
+    return text.encode(errors='surrogateescape').decode(errors='replace')
+
+
+def too_large() -> Exception:
+    return failure(
+        413,
+        'PGRST102',
+        f'The body is larger than {LARGEST_BODY // 1024 // 1024} MB',
+        hint='Send it in several calls.',
+    )
+
+
+def invalid_path() -> Exception:
+    return failure(404, 'PGRST125', 'Invalid path specified in request URL')

@@ -1,0 +1,165 @@
+"""What the gateway does before REST or Realtime: keys, browsers, host names, the dashboard."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.database import Database
+from tests.support.gateway import GatewayThread
+
+RPC = '/rest/v1/rpc/pending_crawl_work'
+
+
+@pytest.fixture
+def dashboard(database: Database, directory: Path) -> Iterator[GatewayThread]:
+    """A gateway that has a dashboard to show, beside a file that is none of its business."""
+    built = directory / 'built'
+    (built / 'assets').mkdir(parents=True)
+    (built / 'index.html').write_text('<title>the page</title>')
+    (built / 'assets/index-1a2b.js').write_text('run()')
+    (directory / 'secret.txt').write_text('not for you')
+    (built / 'link.txt').symlink_to(directory / 'secret.txt')
+    with GatewayThread(database, dashboard=built) as gateway:
+        yield gateway
+
+
+def test_each_key_stands_for_its_role(gateway: GatewayThread, database: Database) -> None:
+    database.query(
+        'create function public.my_role() returns text language sql as $$ select current_user $$;'
+        "notify pgrst, 'reload schema'"
+    )
+    user = str(database.user())
+    keys = gateway.keys
+    bearer = {'apikey': keys.publishable}
+
+    def role(**headers: str) -> object:
+        return httpx.post(f'{gateway.url}/rest/v1/rpc/my_role', headers=headers).json()
+
+    assert role(apikey=keys.publishable) == 'anon'
+    assert role(apikey=keys.anon) == 'anon'
+    assert role(apikey=keys.secret) == 'service_role'
+    assert role(apikey=keys.service_role) == 'service_role'
+    assert role(apikey=keys.secret, Authorization=f'Bearer {keys.secret}') == 'service_role'
+    assert role(**bearer, Authorization=f'Bearer {keys.user_token(user)}') == 'authenticated'
+    assert role(**bearer, Authorization=f'Bearer {keys.service_role}') == 'service_role'
+
+
+@pytest.mark.parametrize(
+    ('key', 'message'),
+    [
+        ('', 'No API key found in request'),
+        ('sb_secret_guessed', 'Invalid API key'),
+        ('é', 'Invalid API key'),
+    ],
+)
+def test_a_call_without_a_right_key_is_refused(
+    gateway: GatewayThread, key: str, message: str
+) -> None:
+    headers = [(b'apikey', key.encode())] if key else []
+    answer = httpx.post(gateway.url + RPC, headers=headers, json={})
+
+    assert answer.status_code == 401
+    assert answer.json()['message'] == message
+    assert answer.json()['hint']
+
+
+def test_a_worker_token_is_no_key(gateway: GatewayThread) -> None:
+    answer = httpx.post(gateway.url + RPC, headers={'apikey': gateway.keys.crawl_worker}, json={})
+
+    assert answer.status_code == 401
+
+
+def test_a_secret_key_is_refused_from_a_browser(gateway: GatewayThread) -> None:
+    headers = {'apikey': gateway.keys.secret, 'User-Agent': 'Mozilla/5.0 (X11; Linux x86_64)'}
+    answer = httpx.post(gateway.url + RPC, headers=headers, json={})
+
+    assert answer.status_code == 401
+    assert 'browser' in answer.json()['message']
+
+
+def test_a_page_of_any_origin_may_ask_and_may_read_answers_and_errors(
+    gateway: GatewayThread,
+) -> None:
+    origin = {'Origin': 'https://app.example'}
+    asked = httpx.options(
+        gateway.url + RPC,
+        headers={
+            **origin,
+            'Access-Control-Request-Method': 'POST',
+            'Access-Control-Request-Headers': 'apikey,authorization,content-profile',
+        },
+    )
+    assert asked.status_code == 200
+    assert asked.headers['Access-Control-Allow-Origin'] == '*'
+    assert asked.headers['Access-Control-Allow-Headers'] == 'apikey,authorization,content-profile'
+
+    headers = {**origin, 'apikey': gateway.keys.service_role}
+    for path, status in ((RPC, 200), ('/rest/v1/rpc/nothing', 404), ('/nowhere', 404)):
+        answer = httpx.post(gateway.url + path, headers=headers, json={})
+        assert answer.status_code in (status, 405)
+        assert answer.headers['Access-Control-Allow-Origin'] == '*'
+
+
+def test_a_name_that_a_website_points_here_is_refused(gateway: GatewayThread) -> None:
+    headers = {'apikey': gateway.keys.secret}
+    for host, status in (
+        (f'evil.example:{gateway.port}', 403),
+        ('', 403),
+        (f'localhost:{gateway.port}', 200),
+        ('127.0.0.1', 200),
+    ):
+        answer = httpx.post(gateway.url + RPC, headers={**headers, 'Host': host}, json={})
+        assert answer.status_code == status, host
+
+
+def test_without_a_dashboard_the_page_says_what_is_here(gateway: GatewayThread) -> None:
+    answer = httpx.get(gateway.url)
+
+    assert answer.status_code == 200
+    assert '/rest/v1' in answer.text
+    assert httpx.get(f'{gateway.url}/jobs').status_code == 404
+
+
+def test_the_dashboard_is_served_with_its_pages(dashboard: GatewayThread) -> None:
+    page = httpx.get(dashboard.url)
+    script = httpx.get(f'{dashboard.url}/assets/index-1a2b.js')
+
+    assert 'the page' in page.text
+    assert page.headers['Content-Type'].startswith('text/html')
+    assert page.headers['Cache-Control'] == 'no-cache'
+    assert 'the page' in httpx.get(f'{dashboard.url}/jobs/1234').text
+    assert script.text == 'run()'
+    assert 'javascript' in script.headers['Content-Type']
+    assert 'immutable' in script.headers['Cache-Control']
+
+
+@pytest.mark.parametrize(
+    'path',
+    [
+        '/assets/missing.js',
+        '/../secret.txt',
+        '/%2e%2e/secret.txt',
+        '/..%2fsecret.txt',
+        '/link.txt',
+        '/rest/v2/x',
+        '/auth/v1/token',
+        '/a%00b',
+        f'/{"a" * 5000}',
+    ],
+)
+def test_what_is_no_file_of_the_dashboard_is_not_found(dashboard: GatewayThread, path: str) -> None:
+    answer = httpx.get(dashboard.url + path)
+
+    assert 'not for you' not in answer.text
+    assert answer.status_code == 404 or 'the page' in answer.text
+
+
+def test_a_page_learns_the_publishable_key_and_no_other(dashboard: GatewayThread) -> None:
+    answer = httpx.get(f'{dashboard.url}/config.json')
+
+    assert answer.json() == {
+        'supabase_url': dashboard.url,
+        'supabase_publishable_key': dashboard.keys.publishable,
+    }
