@@ -2,14 +2,14 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev format lint typecheck check test demo up bench-queue bench-local lock clean
+.PHONY: help install install-dev format lint typecheck check test test-supabase demo up bench-queue bench-local lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := worker local tests $(wildcard benchmarks)
 
 help: ## Show this page
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.runtime ## Install silkline and the local stack into .venv
 	$(BIN)/pip install --quiet --no-deps --editable .
@@ -30,8 +30,15 @@ typecheck: .venv/.dev ## Check the types of the Python code
 check: lint typecheck ## Lint, check types, check the formatting
 	$(BIN)/ruff format --check $(CODE)
 
+# Without the address of a project: only test-supabase may reach a real one.
 test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to choose)
-	$(BIN)/python -m pytest $(PYTEST)
+	env -u SUPABASE_URL $(BIN)/python -m pytest $(PYTEST)
+
+test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests on the project of SUPABASE_URL
+	@: "$${SUPABASE_URL:?set it to the URL of the project}"
+	@: "$${SUPABASE_SECRET_KEY:-$${SUPABASE_SERVICE_ROLE_KEY:?or SUPABASE_SECRET_KEY}}"
+	@: "$${SUPABASE_PUBLISHABLE_KEY:-$${SUPABASE_ANON_KEY:?or SUPABASE_PUBLISHABLE_KEY}}"
+	$(BIN)/python -m pytest tests/fidelity $(PYTEST)
 
 demo: .venv/.dev ## Watch the queue at work on this machine
 	$(BIN)/python -m local.demo

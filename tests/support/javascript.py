@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -87,7 +88,13 @@ class JavaScript:
     def listen(self, channel: int, listener: Callable[[Event], None]) -> None:
         """Call `listener` on the running loop with each event of a channel, in order."""
         loop = asyncio.get_running_loop()
-        self._listeners[channel] = lambda event: loop.call_soon_threadsafe(listener, event) and None
+
+        def pass_on(event: Event) -> None:
+            # What comes after the test has ended is nobody's.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(listener, event)
+
+        self._listeners[channel] = pass_on
 
     def forget(self, channel: int) -> None:
         self._listeners.pop(channel, None)

@@ -173,8 +173,9 @@ class Live:
         await javascript.ask_async(
             'open', client=number, url=self.project.url, key=key, token=token
         )
-        closing.push_async_callback(javascript.ask_async, 'close', client=number)
-        return JavaScriptLive(javascript, number, self.project.patience_seconds)
+        client = JavaScriptLive(javascript, number, self.project.patience_seconds)
+        closing.push_async_callback(client.close)
+        return client
 
 
 class PythonLive:
@@ -297,6 +298,11 @@ class JavaScriptLive:
             payload=payload,
             isBatch=is_batch,
         )
+
+    async def close(self) -> None:
+        await self._javascript.ask_async('close', client=self._number)
+        for number in self._joined.values():
+            self._javascript.forget(number)
 
     async def heartbeat(self) -> str:
         return await self._javascript.ask_async('heartbeat', client=self._number)
