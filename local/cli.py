@@ -22,8 +22,6 @@ from worker.paths import dashboard_directory, migrations_directory
 if TYPE_CHECKING:
     from local.stack import Options, Ready
 
-START_SECONDS = 90.0
-
 commands = typer.Typer()
 
 Directory = Annotated[
@@ -37,6 +35,8 @@ Directory = Annotated[
     ),
 ]
 IN_THIS_DIRECTORY = Path(NAME)
+# What a detached stack tells the process that started it.
+READY_WORD = b'ready'
 
 
 @commands.command()
@@ -124,7 +124,7 @@ def reset(
 ) -> None:
     """Stop the stack and remove its database. Keys and ports stay, so clients need no change."""
     place = StackDirectory(directory)
-    if not place.postgres_path.exists() and not keys:
+    if place.is_empty or not (keys or place.postgres_path.exists()):
         say(f'{place.path} holds no database: there is nothing to remove')
         return
     if not yes:
@@ -152,7 +152,7 @@ def token(
 
     place = StackDirectory(directory)
     try:
-        if place.holder() is None:
+        if place.wait_until_ready() is None:
             raise StackError(f'no stack is running in {place.path}: silkline up --detach')
         user_id = find_or_make_user(variables(place)['SUPABASE_DB_URL'], email)
     except StackError as error:
@@ -193,9 +193,10 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
     logging.getLogger('psycopg').setLevel(logging.ERROR)
 
     def tell(ready: 'Ready') -> None:
+        place.mark_ready()
         show_ready(place, ready)
         if ready_fd is not None:
-            os.write(ready_fd, b'ready')
+            os.write(ready_fd, READY_WORD)
             os.close(ready_fd)
 
     async def run() -> None:
@@ -215,8 +216,8 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
 
     say(f'starting in {place.path}')
     try:
-        with suppress(asyncio.CancelledError):
-            new_runner().run(run())
+        with suppress(asyncio.CancelledError), new_runner() as runner:
+            runner.run(run())
     except (PostgresError, MigrationError, KeysError) as error:
         raise StackError(str(error)) from error
     say('stopped')
@@ -232,12 +233,13 @@ def new_runner() -> asyncio.Runner:
 
 def start_detached(place: StackDirectory, words: list[str]) -> None:
     """Start the stack in a process of its own and return when it answers."""
-    if place.holder() is not None:
-        say(f'the stack of {place.path} is already running, as process {place.holder()}')
+    if (running := place.wait_until_ready()) is not None:
+        say(f'the stack of {place.path} is already running, as process {running}')
         show_where(place)
         return
     reading, writing = os.pipe()
-    with open(os.open(place.log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 'wb') as log:
+    with open(os.open(place.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 'wb') as log:
+        log_start = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, '-m', 'local', 'up', *words, f'--ready-fd={writing}'],
             stdin=subprocess.DEVNULL,
@@ -248,13 +250,18 @@ def start_detached(place: StackDirectory, words: list[str]) -> None:
         )
     os.close(writing)
     with open(reading, 'rb') as answer:
-        is_ready = answer.read() == b'ready'
-    said = place.log_path.read_text(errors='replace')
+        is_ready = answer.read() == READY_WORD
     if not is_ready:
-        process.wait()
-        raise StackError(f'the stack did not come up; {place.log_path} says:\n{said}')
+        code = process.wait()
+        # Somebody else was quicker.
+        is_ready = code == 0 and place.wait_until_ready() is not None
+    with place.log_path.open('rb') as log:
+        log.seek(log_start)
+        said = log.read().decode(errors='replace')
+    if not is_ready:
+        raise StackError(f'the stack did not come up:\n{said}')
     typer.echo(said, err=True, nl=False)
-    say(f'process {process.pid} goes on; silkline down stops it')
+    say('it goes on running; silkline down stops it')
 
 
 def show_ready(place: StackDirectory, ready: 'Ready') -> None:

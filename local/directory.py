@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 NAME = '.silkline'
+READY = 'ready'
+START_SECONDS = 90.0
 STOP_SECONDS = 45.0
+WRITE_SECONDS = 1.0
 POLL_SECONDS = 0.02
 
 
@@ -54,7 +57,10 @@ class StackDirectory:
     @contextmanager
     def locked(self) -> Generator[None]:
         """Hold the directory: raises `AlreadyRunning` if another process does."""
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StackError(f'{self._lock_path} cannot be written: {error.strerror}') from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,23 +75,43 @@ class StackDirectory:
         finally:
             os.close(lock)
 
+    def mark_ready(self) -> None:
+        """Tell, as the holder, that everything answers."""
+        self._lock_path.write_text(f'{os.getpid()} {READY}')
+
     def holder(self) -> int | None:
         """The process that runs the stack."""
-        deadline = time.monotonic() + 1
+        words = self._read_lock()
+        return int(words[0]) if words else None
+
+    def wait_until_ready(self) -> int | None:
+        """The process that runs the stack, once everything answers; none if none does."""
+        deadline = time.monotonic() + START_SECONDS
+        while (words := self._read_lock()) and READY not in words:
+            if time.monotonic() > deadline:
+                raise StackError(f'process {words[0]} is starting and does not get ready')
+            time.sleep(POLL_SECONDS)
+        return int(words[0]) if words else None
+
+    def _read_lock(self) -> list[str]:
+        """What the holder wrote into the lock; nothing if nobody holds it."""
+        deadline = time.monotonic() + WRITE_SECONDS
         while True:
             try:
-                lock = os.open(self._lock_path, os.O_RDWR)
+                lock = os.open(self._lock_path, os.O_RDONLY)
             except FileNotFoundError:
-                return None
+                return []
+            except PermissionError as error:
+                raise StackError(f'{self.path} belongs to somebody else') from error
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                written = os.pread(lock, 20, 0)
+                words = os.pread(lock, 40, 0).decode().split()
                 # Empty for the instant between taking the lock and writing the number.
-                if written or time.monotonic() > deadline:
-                    return int(written or 0)
+                if words or time.monotonic() > deadline:
+                    return words or ['0']
             else:
-                return None
+                return []
             finally:
                 os.close(lock)
             time.sleep(POLL_SECONDS)
@@ -130,6 +156,10 @@ class StackDirectory:
     def write_env(self, variables: Mapping[str, str]) -> None:
         lines = [f'{name}={value}\n' for name, value in variables.items()]
         write_private(self._env_path, ''.join(lines))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.postgres_path.exists() and not self.keys_path.exists()
 
     def forget_data(self) -> None:
         """Remove the database; keys and ports stay."""

@@ -4,9 +4,16 @@ from uuid import uuid4
 
 import psycopg
 
+from local.directory import StackError
+
 
 def find_or_make_user(database_url: str, email: str) -> str:
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    """Answer the id of the user with this address."""
+    try:
+        connection = psycopg.connect(database_url, autocommit=True, connect_timeout=10)
+    except psycopg.OperationalError as error:
+        raise StackError(f'the database does not answer: {error}') from error
+    with connection:
         found = connection.execute('select id from auth.users where email = %s', [email]).fetchone()
         if found is not None:
             return str(found[0])

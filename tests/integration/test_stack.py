@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -181,6 +182,21 @@ def test_env_starts_what_is_not_running_and_prints_the_variables(directory: Path
         with psycopg.connect(variables['SUPABASE_DB_URL']) as connection:
             assert connection.execute('select current_user').fetchone() == ('postgres',)
         assert run_silkline('up', '--env', '--directory', place).stdout == printed
+    finally:
+        run_silkline('down', '--directory', place)
+
+
+def test_two_that_start_one_stack_at_once_both_succeed(directory: Path) -> None:
+    place = str(directory / 'stack')
+
+    def start(_: int) -> str:
+        return run_silkline('up', '--env', '--directory', place).stdout
+
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            printed = set(threads.map(start, range(3)))
+        assert len(printed) == 1
+        assert 'SUPABASE_URL=' in printed.pop()
     finally:
         run_silkline('down', '--directory', place)
 
