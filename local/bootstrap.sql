@@ -350,7 +350,7 @@ alter function realtime.broadcast_changes(text, text, text, text, text, record, 
 alter function realtime.topic() owner to supabase_realtime_admin;
 
 -- Stands in for the Realtime server, which makes the partitions of yesterday to three days on
--- and drops those older than 72 hours. Call it at start and once a day.
+-- and drops those older than 72 hours. Call it at start and now and then: it may be asleep for days.
 create or replace function realtime.local_create_partitions()
   returns void
   language plpgsql

@@ -10,17 +10,23 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from local.directory import NAME, AlreadyRunning, StackDirectory, StackError
+from local.directory import NAME, StackDirectory, format_env
+from local.lock import AlreadyRunning, StackError
 from worker.paths import dashboard_directory, migrations_directory
 
 if TYPE_CHECKING:
     from local.stack import Options, Ready
+
+# What a detached stack tells the process that started it.
+READY_WORD = b'ready'
+LOOPBACK = '127.0.0.1'
 
 commands = typer.Typer()
 
@@ -28,15 +34,14 @@ Directory = Annotated[
     Path,
     typer.Option(
         '--directory',
-        '-C',
-        help='Where the stack keeps its database and keys.',
+        help="The stack's own directory, not your project's: database, keys, log.",
         envvar='SILKLINE_DIRECTORY',
         file_okay=False,
+        # Whose it is, is told in our own words.
+        readable=False,
     ),
 ]
 IN_THIS_DIRECTORY = Path(NAME)
-# What a detached stack tells the process that started it.
-READY_WORD = b'ready'
 
 
 @commands.command()
@@ -48,12 +53,13 @@ def up(
             help='The port of the API. Without it: the last one, else 54421, else a free one.',
             min=1,
             max=65535,
+            show_default=False,
         ),
     ] = None,
     host: Annotated[
         str,
         typer.Option(help='The address to listen on. Beyond loopback, others can reach the API.'),
-    ] = '127.0.0.1',
+    ] = LOOPBACK,
     migrations: Annotated[
         Path | None,
         typer.Option(
@@ -63,7 +69,8 @@ def up(
         ),
     ] = None,
     limits: Annotated[
-        bool, typer.Option('--limits', help='Hold Realtime to the limits of the free tier.')
+        bool,
+        typer.Option('--limits', help="Hold Realtime to the limits of Supabase's free tier."),
     ] = False,
     detach: Annotated[
         bool, typer.Option('--detach', '-d', help='Return when it is ready; it goes on running.')
@@ -80,38 +87,35 @@ def up(
     """
     place = StackDirectory(directory)
     words = [
-        f'--directory={place.path}',
-        f'--host={host}',
+        *([f'--host={host}'] if host != LOOPBACK else []),
         *([f'--port={port}'] if port else []),
         *([f'--migrations={migrations.absolute()}'] if migrations else []),
         *(['--limits'] if limits else []),
     ]
-    try:
+    with failures_told():
+        options = read_options(port, host, migrations, limits=limits)
         place.make()
         if detach or env:
             start_detached(place, words)
             if env:
-                typer.echo(place.read_env(), nl=False)
+                typer.echo(format_env(place.read_env()), nl=False)
             return
-        with place.locked():
-            serve(place, read_options(port, host, migrations, limits=limits), ready_fd)
-    except AlreadyRunning as error:
-        say(str(error))
-        show_where(place)
-    except StackError as error:
-        fail(error)
+        try:
+            with place.lock.held():
+                serve(place, options, ready_fd)
+        except AlreadyRunning as error:
+            tell_running(place, str(error), words)
 
 
 @commands.command()
 def down(directory: Directory = IN_THIS_DIRECTORY) -> None:
-    """Stop the stack of this directory, from anywhere."""
+    """Stop the stack of .silkline here, or of --directory."""
     place = StackDirectory(directory)
-    try:
-        process = place.stop()
-    except StackError as error:
-        fail(error)
+    with failures_told():
+        place.refuse_other_owner()
+        process = place.lock.stop()
     if process is None:
-        say(f'no stack is running in {place.path}')
+        say(f'no stack is running in {place.path} (another one: --directory)')
     else:
         say(f'stopped the stack of {place.path} (process {process}); its data stays')
 
@@ -122,22 +126,27 @@ def reset(
     yes: Annotated[bool, typer.Option('--yes', '-y', help='Do not ask.')] = False,
     keys: Annotated[bool, typer.Option('--keys', help='Forget the keys, too.')] = False,
 ) -> None:
-    """Stop the stack and remove its database. Keys and ports stay, so clients need no change."""
+    """Stop the stack and remove its database.
+
+    Keys and ports stay, so clients need no change.
+    """
     place = StackDirectory(directory)
-    if place.is_empty or not (keys or place.postgres_path.exists()):
-        say(f'{place.path} holds no database: there is nothing to remove')
-        return
-    if not yes:
-        typer.confirm(f'Remove the database of {place.path}, with all jobs and pages?', abort=True)
-    try:
-        place.stop()
-        with place.locked():
-            place.forget_data()
+    with failures_told():
+        place.refuse_other_owner()
+        if not place.has_database and not (keys and place.is_stack):
+            say(f'{place.path} holds no database of a stack: nothing was removed')
+            return
+        what = 'the database and the keys' if keys else 'the database'
+        if not yes:
+            typer.confirm(f'Remove {what} of {place.path}, with all jobs and pages?', abort=True)
+        process = place.lock.stop()
+        with place.lock.held():
+            if place.has_database:
+                place.forget_data()
             if keys:
                 place.forget_keys()
-    except StackError as error:
-        fail(error)
-    say(f'removed the database of {place.path}; silkline up makes a new one')
+    stopped = '' if process is None else f'stopped process {process} and '
+    say(f'{stopped}removed {what} of {place.path}; silkline up starts afresh')
 
 
 @commands.command()
@@ -147,28 +156,36 @@ def token(
     hours: Annotated[float, typer.Option(help='How long it is valid.', min=0.01, max=8760)] = 24,
 ) -> None:
     """Print an access token, as Supabase Auth would hand it to a signed-in user."""
-    from local.keys import load_keys
-    from local.users import find_or_make_user
-
     place = StackDirectory(directory)
-    try:
-        if place.wait_until_ready() is None:
+    address = email.strip().lower()
+    with failures_told():
+        place.refuse_other_owner()
+        name, _, domain = address.partition('@')
+        if not name or not domain:
+            raise StackError(f'{email!r} is no e-mail address')
+        if place.lock.wait_until_ready() is None:
             raise StackError(f'no stack is running in {place.path}: silkline up --detach')
-        user_id = find_or_make_user(variables(place)['SUPABASE_DB_URL'], email)
-    except StackError as error:
-        fail(error)
-    keys = load_keys(place.keys_path)
-    typer.echo(keys.user_token(user_id, email=email, seconds=hours * 3600))
+        with extra_needed():
+            from local.keys import sign_user_token
+            from local.users import find_or_make_user
+        # Not from the file of keys: what counts is what the running stack knows.
+        variables = place.read_env()
+        user_id = find_or_make_user(variables['SUPABASE_DB_URL'], address)
+        typer.echo(
+            sign_user_token(
+                variables['SUPABASE_JWT_SECRET'], user_id, email=address, seconds=hours * 3600
+            )
+        )
 
 
 def read_options(
     port: int | None, host: str, migrations: Path | None, *, limits: bool
 ) -> 'Options':
-    try:
+    with extra_needed():
         from local.gateway.realtime import FREE_TIER
         from local.stack import Options
-    except ImportError as error:
-        raise StackError(f"{error}: pip install 'silkline[local]'") from error
+    if migrations is not None and not any(migrations.glob('[0-9]*_*.sql')):
+        raise StackError(f'{migrations} holds no migrations (files like 20260101000000_name.sql)')
     dashboard = dashboard_directory()
     return Options(
         migrations=migrations or migrations_directory(),
@@ -193,8 +210,8 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
     logging.getLogger('psycopg').setLevel(logging.ERROR)
 
     def tell(ready: 'Ready') -> None:
-        place.mark_ready()
-        show_ready(place, ready)
+        place.lock.mark_ready()
+        show_ready(place, ready, is_detached=ready_fd is not None)
         if ready_fd is not None:
             os.write(ready_fd, READY_WORD)
             os.close(ready_fd)
@@ -218,7 +235,9 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
     try:
         with suppress(asyncio.CancelledError), new_runner() as runner:
             runner.run(run())
-    except (PostgresError, MigrationError, KeysError) as error:
+    except MigrationError as error:
+        raise StackError(f'{error}\nMend it and run silkline up again.') from error
+    except (PostgresError, KeysError) as error:
         raise StackError(str(error)) from error
     say('stopped')
 
@@ -233,15 +252,25 @@ def new_runner() -> asyncio.Runner:
 
 def start_detached(place: StackDirectory, words: list[str]) -> None:
     """Start the stack in a process of its own and return when it answers."""
-    if (running := place.wait_until_ready()) is not None:
-        say(f'the stack of {place.path} is already running, as process {running}')
-        show_where(place)
+    if (running := place.lock.wait_until_ready()) is not None:
+        said = f'the stack of {place.path} is already running, as process {running}'
+        tell_running(place, said, words)
         return
     reading, writing = os.pipe()
     with open(os.open(place.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 'wb') as log:
         log_start = log.seek(0, os.SEEK_END)
         process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, '-m', 'local', 'up', *words, f'--ready-fd={writing}'],
+            # -P: a project may have a module of its own called local.
+            [
+                sys.executable,
+                '-P',
+                '-m',
+                'local',
+                'up',
+                f'--directory={place.path}',
+                f'--ready-fd={writing}',
+                *words,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -252,47 +281,66 @@ def start_detached(place: StackDirectory, words: list[str]) -> None:
     with open(reading, 'rb') as answer:
         is_ready = answer.read() == READY_WORD
     if not is_ready:
-        code = process.wait()
-        # Somebody else was quicker.
-        is_ready = code == 0 and place.wait_until_ready() is not None
+        # Somebody else may have been quicker.
+        is_ready = process.wait() == 0 and place.lock.wait_until_ready() is not None
     with place.log_path.open('rb') as log:
         log.seek(log_start)
         said = log.read().decode(errors='replace')
     if not is_ready:
-        raise StackError(f'the stack did not come up:\n{said}')
+        raise StackError(f'the stack did not come up:\n{said.rstrip()}')
     typer.echo(said, err=True, nl=False)
-    say('it goes on running; silkline down stops it')
 
 
-def show_ready(place: StackDirectory, ready: 'Ready') -> None:
+def tell_running(place: StackDirectory, said: str, words: list[str]) -> None:
+    """A stack that runs is what was asked for, unless it was asked for differently."""
+    say(said)
+    place.lock.wait_until_ready()
+    typer.echo(f'  API        {place.read_env()["SUPABASE_URL"]}', err=True)
+    if words:
+        raise StackError('it keeps the options it was started with: silkline down, then up again')
+
+
+def show_ready(place: StackDirectory, ready: 'Ready', *, is_detached: bool) -> None:
     applied = ready.migrations_applied
-    migrations = f'{applied} migrations applied' if applied else 'no new migration'
-    dashboard = ready.url if ready.has_dashboard else 'not built'
-    typer.echo(
+    migrations = f'migrations applied: {applied}' if applied else 'no new migration'
+    lines = [
         f'  database   PostgreSQL {ready.postgres_version} on port {ready.database_port},'
-        f' {migrations}\n'
-        f'  API        {ready.url}\n'
-        f'  dashboard  {dashboard}\n'
-        f'  keys       silkline up --env prints them; they are in {place.keys_path}',
-        err=True,
-    )
-    say(f'ready in {ready.seconds:.1f} s; Ctrl-C or silkline down stops it')
+        f' {migrations}',
+        f'  API        {ready.url}',
+        *([f'  dashboard  {ready.url}'] if ready.has_dashboard else []),
+        f'  variables  {place.env_path}{" (new keys)" if ready.has_new_keys else ""}',
+    ]
+    for port in ready.taken_ports:
+        lines.append(f'  port {port} is taken; the one above stays from now on')
+    typer.echo('\n'.join(lines), err=True)
+    how = 'in the background; silkline down' if is_detached else 'Ctrl-C'
+    say(f'ready in {ready.seconds:.1f} s; {how} stops it')
 
 
-def show_where(place: StackDirectory) -> None:
-    with suppress(StackError, KeyError):
-        typer.echo(f'  API        {variables(place)["SUPABASE_URL"]}', err=True)
+@contextmanager
+def failures_told() -> Generator[None]:
+    """End with one sentence instead of a traceback, where the user can do something about it."""
+    try:
+        yield
+    except StackError as error:
+        say(str(error))
+        raise typer.Exit(1) from error
+    except OSError as error:
+        where = f'{error.filename}: ' if error.filename else ''
+        say(f'{where}{error.strerror or error}')
+        raise typer.Exit(1) from error
 
 
-def variables(place: StackDirectory) -> dict[str, str]:
-    lines = (line.partition('=') for line in place.read_env().splitlines())
-    return {name: value for name, _, value in lines}
+@contextmanager
+def extra_needed() -> Generator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise StackError(
+            f'the local stack is not installed ({error}): make install in a clone,'
+            " or pip install 'silkline[local]'"
+        ) from error
 
 
 def say(text: str) -> None:
     typer.echo(f'silkline: {text}', err=True)
-
-
-def fail(error: StackError) -> NoReturn:
-    say(str(error))
-    raise typer.Exit(1) from error

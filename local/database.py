@@ -90,12 +90,12 @@ def read_migrations(directory: Path) -> Iterator[Migration]:
 def apply(connection: psycopg.Connection, migration: Migration) -> None:
     with connection.transaction():
         connection.execute('reset all')
-        for number, statement in enumerate(migration.statements):
+        for number, statement in enumerate(migration.statements, 1):
             try:
                 connection.execute(statement.encode())
             except psycopg.Error as error:
                 raise MigrationError(
-                    f'{migration.version}_{migration.name}, statement {number}: {error}'
+                    f'{migration.version}_{migration.name}.sql, statement {number}: {error}'
                     f' (SQLSTATE {error.sqlstate})'
                 ) from error
         connection.execute('set session role postgres')

@@ -113,7 +113,9 @@ def play(postgres: Postgres) -> None:
         )
     messages = admin.execute('select count(*) as count from realtime.messages').fetchone()
     say(f'{messages["count"] if messages else 0} private Realtime messages told the browsers')
-    print('\nNext: read docs/queue.md, or make test. On Supabase: supabase db push.')
+    print(
+        '\nNext: make up, and README.md, "Try it on this machine". On Supabase: supabase db push.'
+    )
 
 
 class Worker:

@@ -42,17 +42,25 @@ class Keys:
     def user_token(
         self, user_id: str, *, email: str | None = None, seconds: float = USER_SECONDS
     ) -> str:
-        """What Auth hands to a signed-in user."""
-        now = int(time.time())
-        claims: dict[str, object] = {
-            'iss': ISSUER,
-            'aud': 'authenticated',
-            'role': 'authenticated',
-            'sub': user_id,
-            'iat': now,
-            'exp': int(now + seconds),
-        }
-        return self.sign(claims if email is None else {**claims, 'email': email})
+        return sign_user_token(self.jwt_secret, user_id, email=email, seconds=seconds)
+
+
+def sign_user_token(
+    jwt_secret: str, user_id: str, *, email: str | None = None, seconds: float = USER_SECONDS
+) -> str:
+    """What Auth hands to a signed-in user."""
+    now = int(time.time())
+    claims: dict[str, object] = {
+        'iss': ISSUER,
+        'aud': 'authenticated',
+        'role': 'authenticated',
+        'sub': user_id,
+        'iat': now,
+        'exp': int(now + seconds),
+    }
+    if email is not None:
+        claims['email'] = email
+    return jwt.encode(claims, jwt_secret, algorithm='HS256')
 
 
 def load_keys(path: Path) -> Keys:
@@ -63,7 +71,7 @@ def load_keys(path: Path) -> Keys:
         keys = make_keys()
     except msgspec.DecodeError as error:
         raise KeysError(
-            f'{path} holds no keys ({error}); remove it to have new ones made'
+            f'{path} holds no keys ({error}); silkline reset --keys has new ones made'
         ) from error
     write_private(path, msgspec.json.format(msgspec.json.encode(asdict(keys))).decode())
     return keys

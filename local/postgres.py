@@ -122,6 +122,11 @@ class Postgres:
         self._end(signal.SIGINT)
         self._release()
 
+    @property
+    def has_cluster(self) -> bool:
+        """Whether `start` goes on with data that is there, instead of making an empty cluster."""
+        return self._data.exists()
+
     def wait(self) -> None:
         """Return when the server's process has ended, whoever ended it."""
         process = self._process
@@ -257,7 +262,7 @@ class Postgres:
 
     def _make_cluster(self, programs: Path, launcher: list[str]) -> None:
         """Run initdb beside the data directory and rename: half a cluster is never started."""
-        if self._data.exists():
+        if self.has_cluster:
             if not self._password_path.exists():
                 raise PostgresError(f'{self._password_path} is missing: nobody can log in')
             return

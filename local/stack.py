@@ -6,7 +6,9 @@ nothing is lost, since everything that matters is in Postgres.
 """
 
 import asyncio
+import errno
 import logging
+import os
 import resource
 import socket
 import time
@@ -19,10 +21,11 @@ from typing import NoReturn
 
 from local.clock import keep_queue
 from local.database import bootstrap, migrate
-from local.directory import StackDirectory, StackError
+from local.directory import StackDirectory
 from local.gateway.app import LOOPBACK, Gateway, Settings
 from local.gateway.realtime import Limits
 from local.keys import Keys, load_keys
+from local.lock import StackError
 from local.postgres import Postgres
 
 logger = logging.getLogger(__name__)
@@ -32,6 +35,7 @@ API_PORT = 54421
 DATABASE_PORT = 54422
 # A server that dies sooner than this after its start is not started again at once.
 STEADY_SECONDS = 5.0
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ class Ready:
     database_port: int
     migrations_applied: int
     has_dashboard: bool
+    has_new_keys: bool
+    # The ports that were wanted and could not be had.
+    taken_ports: tuple[int, ...]
     seconds: float
 
 
@@ -72,6 +79,7 @@ class Stack:
         """Start everything, `tell`, and serve until cancelled."""
         started_at = time.monotonic()
         allow_many_sockets()
+        has_new_keys = not self.directory.keys_path.exists()
         keys = load_keys(self.directory.keys_path)
         async with AsyncExitStack() as closing:
             listener = closing.enter_context(self._listen())
@@ -92,8 +100,8 @@ class Stack:
                     ),
                 )
             )
-            host, port = listener.getsockname()
-            url = f'http://{host}:{port}'
+            port: int = listener.getsockname()[1]
+            url = f'http://{url_host(self.options.host)}:{port}'
             self.directory.write_ports({'api': port, 'database': self._postgres.port})
             self.directory.write_env(self._variables(url, keys))
             tell(
@@ -103,12 +111,15 @@ class Stack:
                     database_port=self._postgres.port,
                     migrations_applied=len(applied),
                     has_dashboard=self.options.dashboard is not None,
+                    has_new_keys=has_new_keys,
+                    taken_ports=self._taken_ports(port),
                     seconds=time.monotonic() - started_at,
                 )
             )
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._keep_postgres(thread), name='postgres')
+                    tasks.create_task(self._keep_directory(), name='directory')
                     tasks.create_task(keep_queue(self._postgres.url(DATABASE)), name='clock')
             except ExceptionGroup as group:
                 raise group.exceptions[0] from group
@@ -118,16 +129,35 @@ class Stack:
         return migrate(self._postgres.url(DATABASE), self.options.migrations)
 
     def _listen(self) -> socket.socket:
-        """Take the port before anything is started: a port that is taken is told at once."""
-        wanted = self.options.port
-        ports = [self._ports.get('api', API_PORT), 0] if wanted is None else [wanted]
-        reason = ''
-        for port in ports:
-            try:
-                return socket.create_server((self.options.host, port))
-            except OSError as error:
-                reason = f'{self.options.host}:{port} cannot be had ({error.strerror})'
-        raise StackError(f'{reason}; name another with --port, or leave it out to take a free one')
+        """Take the port before anything is started: one that is taken is told at once."""
+        host, wanted = self.options.host, self.options.port
+        family = socket.AF_INET6 if ':' in host else socket.AF_INET
+        if wanted is None:
+            with suppress(OSError):
+                return socket.create_server((host, self._last_port), family=family)
+        try:
+            return socket.create_server((host, wanted or 0), family=family)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                raise StackError(
+                    f'port {wanted} cannot be had ({reason.lower()}); name another with --port,'
+                    ' or leave it out to take a free one'
+                ) from error
+            raise StackError(
+                f'{host!r} is no address to listen on ({reason.lower()}); name another with --host'
+            ) from error
+
+    @property
+    def _last_port(self) -> int:
+        return self._ports.get('api', API_PORT)
+
+    def _taken_ports(self, port: int) -> tuple[int, ...]:
+        pairs = (
+            (self.options.port or self._last_port, port),
+            (self._ports.get('database', DATABASE_PORT), self._postgres.port),
+        )
+        return tuple(wanted for wanted, had in pairs if wanted != had)
 
     async def _keep_postgres(self, thread: ThreadPoolExecutor) -> NoReturn:
         loop = asyncio.get_running_loop()
@@ -138,11 +168,23 @@ class Stack:
                 'Postgres has ended; starting it again (its log: %s)', self._postgres.log_path
             )
             await asyncio.sleep(max(0.0, steady_at - time.monotonic()))
+            if not self._postgres.has_cluster:
+                raise StackError(
+                    f'the database in {self.directory.postgres_path} is gone;'
+                    ' silkline up makes a new, empty one'
+                )
             port = self._postgres.port
             await loop.run_in_executor(thread, self._postgres.start)
             if self._postgres.port != port:
                 raise StackError(f'another program has taken port {port}; run silkline up again')
             logger.warning('Postgres is back')
+
+    async def _keep_directory(self) -> NoReturn:
+        """End with the directory: a stack that nobody can find would hold its ports for ever."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self.directory.lock.is_in_place():
+                raise StackError(f'{self.directory.path} has been removed')
 
     def _variables(self, url: str, keys: Keys) -> dict[str, str]:
         return {
@@ -162,3 +204,10 @@ def allow_many_sockets() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def url_host(host: str) -> str:
+    """How this machine reaches what listens on `host`."""
+    if host in ('0.0.0.0', '::', ''):  # noqa: S104 - compared, not listened on
+        return LOOPBACK
+    return f'[{host}]' if ':' in host else host

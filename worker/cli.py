@@ -52,8 +52,10 @@ def silkline(
 ) -> None:
     """A crawl queue that lives in Supabase.
 
-    To try it on this machine: `silkline up`. On Supabase the queue is SQL: put the files of
-    `silkline migrations` into your project's supabase/migrations and run `supabase db push`.
+    To try it on this machine: silkline up.
+
+    On Supabase the queue is SQL: copy the files that `silkline migrations` leads
+    to into your project's supabase/migrations, and run `supabase db push`.
     """
 
 

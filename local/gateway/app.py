@@ -30,6 +30,8 @@ LOOPBACK_NAMES = frozenset({'127.0.0.1', 'localhost', '[::1]'})
 SHUTDOWN_SECONDS = 2.0
 # Also the time in which a new connection has to send its first request.
 IDLE_SECONDS = 75.0
+# Room for a filter with some hundred ids, or a token with many claims.
+LONGEST_LINE = 16 * 1024
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -69,6 +71,8 @@ class Gateway:
                 access_log=None,
                 shutdown_timeout=SHUTDOWN_SECONDS,
                 keepalive_timeout=IDLE_SECONDS,
+                max_line_size=LONGEST_LINE,
+                max_field_size=LONGEST_LINE,
             )
             await runner.setup()
             opened.push_async_callback(runner.cleanup)

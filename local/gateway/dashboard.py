@@ -16,7 +16,7 @@ NO_DASHBOARD = """Silkline's local stack is running.
   REST      /rest/v1
   Realtime  /realtime/v1
 
-There is no dashboard to show: it has not been built.
+The dashboard is not part of this installation.
 """
 
 
@@ -28,6 +28,10 @@ class Dashboard:
         self._keys = keys
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_route('*', '/{service:auth|storage|functions|graphql}/v1', refuse_service)
+        router.add_route(
+            '*', '/{service:auth|storage|functions|graphql}/v1/{path:.*}', refuse_service
+        )
         router.add_get('/config.json', self.show_config)
         router.add_get('/{path:.*}', self.show_file)
 
@@ -45,7 +49,7 @@ class Dashboard:
 
     async def show_file(self, request: web.Request) -> web.StreamResponse:
         path: str = request.match_info['path']
-        if path.startswith(('rest/', 'realtime/', 'auth/', 'storage/', 'functions/')):
+        if path.startswith(('rest/', 'realtime/')):
             raise Refusal(404, {'message': f'the local stack has no {request.path}'})
         if self.directory is None:
             if path:
@@ -69,3 +73,12 @@ class Dashboard:
         return web.FileResponse(
             self.directory / 'index.html', headers={hdrs.CACHE_CONTROL: 'no-cache'}
         )
+
+
+async def refuse_service(request: web.Request) -> web.StreamResponse:
+    """Say what the local stack does not have, and what stands in for it."""
+    service = request.match_info['service']
+    body = {'message': f'the local stack has no {service}', 'hint': 'See docs/local.md.'}
+    if service == 'auth':
+        body['hint'] = '`silkline token <email>` prints an access token; see docs/local.md.'
+    raise Refusal(404, body)

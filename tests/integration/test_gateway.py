@@ -79,6 +79,19 @@ def test_a_secret_key_is_refused_from_a_browser(gateway: GatewayThread) -> None:
     assert 'browser' in answer.json()['message']
 
 
+def test_urls_and_tokens_may_be_as_long_as_on_supabase(
+    gateway: GatewayThread, database: Database
+) -> None:
+    token = gateway.keys.sign({'role': 'service_role', 'groups': ['g' * 9000]})
+    ids = ','.join(str(database.user()) for _ in range(300))
+    answer = httpx.get(
+        f'{gateway.url}/rest/v1/crawl_jobs?select=id&id=in.({ids})',
+        headers={'apikey': gateway.keys.publishable, 'Authorization': f'Bearer {token}'},
+    )
+
+    assert (answer.status_code, answer.json()) == (200, [])
+
+
 def test_a_page_of_any_origin_may_ask_and_may_read_answers_and_errors(
     gateway: GatewayThread,
 ) -> None:
@@ -96,9 +109,9 @@ def test_a_page_of_any_origin_may_ask_and_may_read_answers_and_errors(
     assert asked.headers['Access-Control-Allow-Headers'] == 'apikey,authorization,content-profile'
 
     headers = {**origin, 'apikey': gateway.keys.service_role}
-    for path, status in ((RPC, 200), ('/rest/v1/rpc/nothing', 404), ('/nowhere', 404)):
+    for path, status in ((RPC, 200), ('/rest/v1/rpc/nothing', 404), ('/nowhere', 405)):
         answer = httpx.post(gateway.url + path, headers=headers, json={})
-        assert answer.status_code in (status, 405)
+        assert answer.status_code == status
         assert answer.headers['Access-Control-Allow-Origin'] == '*'
 
 
@@ -163,3 +176,11 @@ def test_a_page_learns_the_publishable_key_and_no_other(dashboard: GatewayThread
         'supabase_url': dashboard.url,
         'supabase_publishable_key': dashboard.keys.publishable,
     }
+
+
+def test_services_that_are_not_there_say_so_to_every_method(gateway: GatewayThread) -> None:
+    for method in ('GET', 'POST', 'DELETE'):
+        answer = httpx.request(method, f'{gateway.url}/auth/v1/token')
+        assert answer.status_code == 404
+        assert 'silkline token' in answer.json()['hint']
+        assert httpx.request(method, f'{gateway.url}/storage/v1/object/x').status_code == 404

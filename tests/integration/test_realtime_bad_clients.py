@@ -24,16 +24,16 @@ from local.gateway.realtime import Realtime
 from local.keys import make_keys
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
-from tests.support.phoenix import V1, V2, Phoenix, open_socket, push_frame
+from tests.support.phoenix import V1, V2, open_socket, push_frame
 from tests.support.waiting import wait_until
 
-TEXT, BINARY, CONTINUATION = 1, 2, 0
+TEXT, BINARY, CONTINUATION, CLOSE = 1, 2, 0, 8
 
 
 def handshake(
-    gateway: GatewayThread, *, version: str = V1, receive_bytes: int = 0
+    gateway: GatewayThread, *, version: str = V1, receive_bytes: int = 0, header: bytes = b''
 ) -> socket.socket:
-    """A WebSocket of nothing but TCP."""
+    """A WebSocket of nothing but TCP. A `header` comes with its line end."""
     bare = socket.socket()
     bare.settimeout(10)
     if receive_bytes:
@@ -43,7 +43,9 @@ def handshake(
     bare.sendall(
         f'GET /realtime/v1/websocket?vsn={version}&apikey={gateway.keys.publishable} HTTP/1.1\r\n'
         f'Host: {place.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
-        'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n'.encode()
+        'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'.encode()
+        + header
+        + b'\r\n'
     )
     answer = b''
     while not answer.endswith(b'\r\n\r\n'):
@@ -131,6 +133,8 @@ Talk = Callable[[], None]
         b'["1","2","realtime:room"]',
         b'[1,2,3,4,5]',
         b'[' * 100_000,
+        b'{"topic":"realtime:room","event":"phx_join","payload":{"n":1e999}}',
+        b'["1","1","realtime:room","phx_join",{"n":%b}]' % (b'9' * 5000),
     ],
     ids=lambda body: body[:20].decode(),
 )
@@ -161,6 +165,12 @@ def test_bytes_that_are_no_push_close_that_socket_only(
         bad.sendall(frame(body, opcode=BINARY))
         assert read_close(bad) == 1003
     bystander()
+
+
+def test_a_header_that_is_not_utf_8_is_only_a_header(gateway: GatewayThread) -> None:
+    with handshake(gateway, header=b'X-Name: \xff\xfe\r\n') as odd:
+        odd.sendall(join_frame('room'))
+        assert b'"status":"ok"' in odd.recv(1000)
 
 
 def test_bytes_on_a_version_1_socket_close_it(gateway: GatewayThread, bystander: Talk) -> None:
@@ -273,6 +283,60 @@ def test_a_reader_that_reads_nothing_is_cut_off_and_the_others_get_all(
     assert 'a client was cut off: it reads too slowly' in caplog.text
 
 
+@contextmanager
+def reader_of_nothing(gateway: GatewayThread) -> Generator[socket.socket]:
+    """A client that has left two megabytes unread, which is still allowed."""
+    with (
+        handshake(gateway, receive_bytes=4096) as slow,
+        open_socket(gateway.url, gateway.keys.publishable) as sender,
+    ):
+        slow.sendall(join_frame('flood'))
+        assert b'phx_reply' in slow.recv(1000)
+        sender.join('flood', ack=True)
+        for _ in range(20):
+            ref = sender.broadcast('flood', 'news', {'text': 'x' * 100_000})
+            assert sender.receive_reply(ref).status == 'ok'
+        yield slow
+
+
+CONNECTIONS = Path('/proc/self/net/tcp')
+LISTENING = '0A'
+NO_FILE = '0'
+
+counts_connections = pytest.mark.skipif(
+    not CONNECTIONS.exists(), reason='connections are counted in /proc'
+)
+
+
+def connections(gateway: GatewayThread) -> int:
+    """How many the gateway holds open. What the kernel alone still knows of has no file."""
+    rows = [line.split() for line in CONNECTIONS.read_text().splitlines()[1:]]
+    return sum(
+        row[1].endswith(f':{gateway.port:04X}') and row[3] != LISTENING and row[9] != NO_FILE
+        for row in rows
+    )
+
+
+@counts_connections
+@pytest.mark.parametrize(
+    'last',
+    [frame(struct.pack('>H', 1000), opcode=CLOSE), frame(b'garbage')],
+    ids=['goodbye', 'garbage'],
+)
+def test_what_a_client_leaves_unread_goes_with_it(gateway: GatewayThread, last: bytes) -> None:
+    with reader_of_nothing(gateway) as slow:
+        assert connections(gateway) == 2
+        slow.sendall(last)
+        wait_until(lambda: connections(gateway) == 1, seconds=5, what='the end of the connection')
+
+
+def test_a_reader_of_nothing_does_not_hold_up_the_end(gateway: GatewayThread) -> None:
+    with reader_of_nothing(gateway):
+        stopped_at = time.monotonic()
+        gateway.stop()
+        assert time.monotonic() - stopped_at < 2
+
+
 def test_a_sender_that_reads_no_answers_is_cut_off(gateway: GatewayThread, bystander: Talk) -> None:
     heartbeat = frame(
         b'{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"%b"}' % (b'7' * 2000)
@@ -296,15 +360,18 @@ def test_half_a_handshake_keeps_nobody_waiting(gateway: GatewayThread, bystander
         bystander()
 
 
+@counts_connections
 def test_sockets_that_vanish_are_forgotten(gateway: GatewayThread, bystander: Talk) -> None:
     with open_socket(gateway.url, gateway.keys.publishable) as sender:
         sender.join('room', ack=True)
+        before = connections(gateway)
         for _ in range(20):
             with handshake(gateway) as gone:
                 gone.sendall(join_frame('room'))
                 assert b'phx_reply' in gone.recv(1000)
                 gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
         assert sender.receive_reply(sender.broadcast('room', 'hi', {})).status == 'ok'
+        wait_until(lambda: connections(gateway) == before, what='the end of 20 connections')
         bystander()
 
 
@@ -376,28 +443,26 @@ def test_a_client_that_never_answers_is_dropped(database: Database, version: str
             async with ClientSession(headers=headers) as session:
                 dead = await session.ws_connect(url, autoping=False)
                 live = await session.ws_connect(url)
-                assert realtime.status().sockets == 2
+                assert realtime.socket_count == 2
                 hearing = asyncio.ensure_future(live.receive())
                 async with asyncio.timeout(5):
                     while (await dead.receive()).type is not WSMsgType.CLOSED:
                         pass
-                assert realtime.status().sockets == 1
+                assert realtime.socket_count == 1
                 assert not hearing.done()
                 await live.close()
                 await hearing
                 await dead.close()
             await runner.cleanup()
-        assert realtime.status().sockets == 0
+        assert realtime.socket_count == 0
 
     asyncio.run(run())
 
 
-def test_a_socket_that_was_cut_off_can_come_back(gateway: GatewayThread) -> None:
-    def joins(client: Phoenix) -> bool:
-        return client.join('room').status == 'ok'
-
+def test_a_client_that_was_closed_upon_can_come_back(gateway: GatewayThread) -> None:
     with handshake(gateway) as bad:
         bad.sendall(frame(b'garbage'))
         read_to_end(bad)
-    with open_socket(gateway.url, gateway.keys.publishable) as client:
-        assert wait_until(lambda: joins(client))
+    with handshake(gateway) as reformed:
+        reformed.sendall(join_frame('room'))
+        assert b'"status":"ok"' in reformed.recv(1000)

@@ -1,5 +1,6 @@
 """Broadcasts from the database: after commit, in order, and what is missed is replayed."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from local.database import bootstrap
+from local.gateway.realtime.database import Database as RealtimeDatabase
 from local.postgres import SUPERUSER, Postgres
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
@@ -179,6 +181,17 @@ def test_bytes_reach_version_2_clients_only(gateway: GatewayThread, database: Da
         assert old.receive_broadcast()['payload']['is'] == 'next'
 
 
+def test_bytes_are_told_however_the_database_likes_to_write_them(database: Database) -> None:
+    database.query(f"alter database {database.name} set bytea_output = 'escape'")
+    with (
+        GatewayThread(database) as gateway,
+        open_socket(gateway.url, gateway.keys.secret, version=V2) as client,
+    ):
+        client.join('room', private=True)
+        database.query("select realtime.send_binary(%s, 'raw', 'room', true)", [b'\x00\xff'])
+        assert client.receive_broadcast()['payload'] == b'\x00\xff'
+
+
 def test_rows_that_cannot_be_told_are_passed_over(client: Phoenix, database: Database) -> None:
     client.join('room', private=True)
     database.query(
@@ -287,6 +300,24 @@ def test_partitions_are_made_when_the_gateway_starts(
         assert socket.receive_broadcast()['payload']['is'] == 'stored'
 
 
+def test_a_partition_that_is_missing_is_made_while_the_gateway_runs(database: Database) -> None:
+    """As after days of sleep: no midnight was seen, and today is none of the days made."""
+    today = f'realtime.messages_{datetime.now(UTC):%Y_%m_%d}'
+
+    def is_there() -> bool:
+        [row] = database.query('select to_regclass(%s) is not null as is_there', [today])
+        return row['is_there']
+
+    async def run() -> None:
+        async with RealtimeDatabase(database.url('supabase_admin')) as asked:
+            keeping = asyncio.ensure_future(asked.keep_partitions(every_seconds=0.01))
+            await asyncio.to_thread(wait_until, is_there, what=f'a new {today}')
+            keeping.cancel()
+
+    database.query(f'drop table {today}', role='supabase_admin')
+    asyncio.run(run())
+
+
 def test_a_missing_partition_refuses_the_join(client: Phoenix, database: Database) -> None:
     today = datetime.now(UTC).strftime('%Y_%m_%d')
     database.query(f'drop table realtime.messages_{today}', role='supabase_admin')
@@ -345,13 +376,20 @@ def test_replay_leaves_out_what_is_older_public_or_of_another_topic(
         {'since': True},
         {'since': 10**30},
         {'since': 0, 'limit': 'many'},
-        'all',
-        None,
     ],
 )
 def test_replay_of_nonsense_is_refused(client: Phoenix, config: object) -> None:
     refused = client.join('room', private=True, replay=config, expect='error')
     assert refused.reason == 'UnableToReplayMessages: Replay params are not valid'
+
+
+@pytest.mark.parametrize('config', [None, 'all', True])
+def test_replay_that_is_no_object_is_not_asked_for(
+    client: Phoenix, database: Database, config: object
+) -> None:
+    send(database, {'is': 'before'})
+    client.join('room', private=True, replay=config)
+    client.heartbeat()
 
 
 def test_replay_is_for_private_channels(client: Phoenix) -> None:

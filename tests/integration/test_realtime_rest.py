@@ -75,6 +75,16 @@ def test_a_batch_is_accepted_and_told_in_order(gateway: GatewayThread, public: P
         }
 
 
+@pytest.mark.parametrize('flag', [True, 'true', '1'])
+def test_a_message_is_private_by_any_word_for_it(
+    gateway: GatewayThread, private: Phoenix, public: Phoenix, flag: object
+) -> None:
+    body = {'messages': [message(private=flag)]}
+    assert post(gateway, BATCH, body, key=gateway.keys.secret) == (202, None)
+    assert private.receive_broadcast()['event'] == 'hi'
+    public.heartbeat()
+
+
 def test_a_private_message_needs_the_right_to_write(
     gateway: GatewayThread, private: Phoenix, public: Phoenix
 ) -> None:
@@ -107,6 +117,7 @@ def test_a_private_message_needs_the_right_to_write(
             },
         ),
         ({'messages': [message(private='maybe')]}, {'messages': [{'private': ['is invalid']}]}),
+        ({'messages': [message(' ')]}, {'messages': [{'topic': ["can't be blank"]}]}),
     ],
 )
 def test_what_is_wrong_with_a_batch_is_told(

@@ -429,7 +429,7 @@ def test_a_token_of_another_stack_is_refused(api: Api) -> None:
 
 
 def test_an_expired_token_is_refused_after_half_a_minute(api: Api) -> None:
-    now = time.time()
+    now = int(time.time())
     sign = api.gateway.keys.sign
     late = api.as_user(sign({'role': 'service_role', 'exp': now - 20}))
     assert api.service.post('/rpc/is_well', headers=late).json() is True
@@ -441,8 +441,52 @@ def test_an_expired_token_is_refused_after_half_a_minute(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    ('claims', 'message'),
+    [
+        ({'nbf': 40}, 'JWT not yet valid'),
+        ({'iat': 40}, 'JWT issued at future'),
+        ({'exp': 3600.5}, 'JWT expired'),
+        ({'exp': 10**400}, 'JWT expired'),
+        ({'exp': 'never'}, "The JWT 'exp' claim must be a number"),
+        ({'nbf': True}, "The JWT 'nbf' claim must be a number"),
+        ({'iat': []}, "The JWT 'iat' claim must be a number"),
+        ({'aud': 5}, "The JWT 'aud' claim must be a string or an array of strings"),
+    ],
+)
+def test_a_token_out_of_its_time_is_refused(api: Api, claims: dict[str, Any], message: str) -> None:
+    now = int(time.time())
+    claims = {
+        name: now + value if type(value) in (int, float) and name != 'aud' else value
+        for name, value in claims.items()
+    }
+    headers = api.as_user(api.gateway.keys.sign({'role': 'service_role', **claims}))
+    response = api.service.post('/rpc/is_well', headers=headers)
+    assert outcome(response) == (401, 'PGRST303')
+    assert response.json()['message'] == message
+
+
+def test_a_clock_may_be_off_by_half_a_minute(api: Api) -> None:
+    soon = int(time.time()) + 20
+    headers = api.as_user(
+        api.gateway.keys.sign(
+            {'role': 'service_role', 'nbf': soon, 'iat': soon, 'aud': ['a', 'b'], 'exp': None}
+        )
+    )
+    assert api.service.post('/rpc/is_well', headers=headers).json() is True
+
+
+def test_a_token_whose_claims_are_no_text_is_refused(api: Api) -> None:
+    headers = api.as_user(api.gateway.keys.sign({'role': 'service_role', 'name': '\ud800'}))
+    response = api.service.post('/rpc/is_well', headers=headers)
+    assert outcome(response) == (401, 'PGRST301')
+
+
+@pytest.mark.parametrize(
     ('role', 'status', 'code'),
     [
+        (5, 401, '22023'),
+        (None, 401, '22023'),
+        (['service_role'], 401, '22023'),
         ('nobody_has_this', 401, '22023'),
         ('postgres', 403, '42501'),
         ('supabase_admin', 403, '42501'),
@@ -451,7 +495,7 @@ def test_an_expired_token_is_refused_after_half_a_minute(api: Api) -> None:
     ],
 )
 def test_a_role_that_may_not_be_taken_is_refused(
-    api: Api, role: str, status: int, code: str
+    api: Api, role: object, status: int, code: str
 ) -> None:
     headers = api.as_user(api.gateway.keys.sign({'role': role}))
     assert outcome(api.service.post('/rpc/is_well', headers=headers)) == (status, code)
@@ -465,13 +509,14 @@ def test_without_a_key_nothing_is_answered(api: Api) -> None:
 
 def test_strict_handling_refuses_preferences_that_are_unknown(api: Api) -> None:
     response = api.call(
-        'is_well', Prefer='handling=strict, anything, count=exact, timezone=Nowhere'
+        'is_well',
+        Prefer='handling=strict, params=single-object, count=exact, timezone=Nowhere',
     )
     assert response.status_code == 400
     assert response.json() == {
         'code': 'PGRST122',
         'message': 'Invalid preferences given with handling=strict',
-        'details': 'Invalid preferences: anything, timezone=Nowhere',
+        'details': 'Invalid preferences: params=single-object, timezone=Nowhere',
         'hint': None,
     }
     lenient = api.call('is_well', Prefer='handling=lenient, anything, timezone=Nowhere')

@@ -21,6 +21,7 @@ from local.gateway.callers import Callers
 from local.gateway.rest import Rest
 from local.gateway.rest.connection import Command, Connection, Lost
 from local.gateway.rest.pool import Pool, PoolTimeout
+from local.gateway.rest.request import read_body
 from local.keys import make_keys
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
@@ -205,6 +206,29 @@ def test_a_lost_connection_says_so_once(server: Server, template: str) -> None:
         asyncio.run(scenario(database.url('authenticator'), admin))
 
 
+def test_a_lost_connection_leaves_the_socket_of_the_next_alone(
+    server: Server, template: str
+) -> None:
+    async def scenario(url: str, admin: psycopg.Connection) -> None:
+        is_lost = asyncio.Event()
+        lost = await Connection.open(url, on_lost=lambda _: is_lost.set())
+        (result,) = await lost.run([Command(b'select pg_backend_pid()')])
+        admin.execute('select pg_terminate_backend(%s)', [int(result.get_value(0, 0) or b'')])
+        async with asyncio.timeout(10):
+            await is_lost.wait()
+            # It gets the number of the socket that was closed, before the lost one is.
+            following = await Connection.open(url, on_lost=lambda _: None)
+            await lost.close()
+            assert len(await following.run([Command(b'select 1')])) == 1
+        await following.close()
+
+    with (
+        server.database(template) as database,
+        psycopg.connect(database.url('supabase_admin'), autocommit=True) as admin,
+    ):
+        asyncio.run(scenario(database.url('authenticator'), admin))
+
+
 def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory: Path) -> None:
     try:
         postgres = make_server(18, directory)
@@ -244,6 +268,25 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
                 )
                 database.query('grant execute on function public.later() to service_role')
             wait_until(lambda: call('later').status_code == 200, seconds=5)
+
+
+def test_a_body_that_stops_coming_is_given_up() -> None:
+    async def read(request: web.Request) -> web.Response:
+        return web.Response(body=await read_body(request, silent_seconds=0.2))
+
+    async def scenario() -> None:
+        application = web.Application(middlewares=[answer_failures])
+        application.router.add_post('/', read)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, '127.0.0.1', 0).start()
+        reader, writer = await asyncio.open_connection(*runner.addresses[0])
+        writer.write(b'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{')
+        assert b' 408 ' in await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
+        await runner.cleanup()
+
+    asyncio.run(scenario())
 
 
 def test_without_a_database_from_the_start_there_is_no_schema_yet() -> None:

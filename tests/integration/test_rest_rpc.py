@@ -36,6 +36,10 @@ create function public.one_fruit(p_id int) returns public.fruits language sql st
   as 'select * from public.fruits where id = p_id';
 create function public.fruit_names() returns table (id int, name text) language sql stable
   as 'select id, name from public.fruits';
+create type public.odd as (pgrst_call int, pgrst_row int, pgrst_scalar int, _postgrest_t int);
+create function public.all_odd() returns setof public.odd language sql stable
+  as 'select 1, 2, 3, 4';
+create function public.one_odd() returns public.odd language sql stable as 'select 1, 2, 3, 4';
 create function public.out_one(out result int) language sql volatile as 'select 5';
 create function public.out_two(out first int, out second text) language sql volatile
   as $$select 1, 'x'$$;
@@ -132,6 +136,13 @@ def test_a_composite_is_an_object_even_if_there_is_none(api: Api) -> None:
     assert api.call('one_fruit', {'p_id': 2}).json()['name'] == 'pear'
     missing = api.call('one_fruit', {'p_id': 99}).json()
     assert missing == {'id': None, 'name': None, 'detail': None, 'origin': None}
+
+
+def test_columns_may_have_names_that_are_used_here(api: Api) -> None:
+    odd = {'pgrst_call': 1, 'pgrst_row': 2, 'pgrst_scalar': 3, '_postgrest_t': 4}
+    assert api.call('all_odd').json() == [odd]
+    assert api.call('one_odd').json() == odd
+    assert api.service.post('/rpc/all_odd?pgrst_call=eq.1').json() == [odd]
 
 
 def test_sets_end_at_the_largest_number_of_rows(api: Api) -> None:
@@ -339,6 +350,7 @@ def test_a_function_may_choose_status_and_headers(api: Api) -> None:
     [
         ('abc', None, 'PGRST112'),
         ('99', None, 'PGRST112'),
+        ('9' * 5000, None, 'PGRST112'),
         (None, '{"X-One": "a"}', 'PGRST111'),
         (None, '[{"X-One": 1}]', 'PGRST111'),
         (None, '[{"a": "1", "b": "2"}]', 'PGRST111'),

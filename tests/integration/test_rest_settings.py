@@ -49,9 +49,17 @@ create function public.writing() returns text language sql volatile
   as $$select current_setting('transaction_read_only')$$;
 create function public.a_time() returns timestamptz language sql stable
   as $$select '2026-01-01 12:00Z'::timestamptz$$;
+create function public.add_one(p_to int) returns int language sql stable as 'select p_to + 1';
+create function public.deallocate() returns boolean language plpgsql volatile
+  as $$begin deallocate all; return true; end$$;
+create function public.repeat_text(p_times int) returns text language sql volatile
+  as $$select repeat('x', p_times)$$;
+create function public.count_text(p_text text) returns int language sql volatile
+  as 'select length(p_text)';
 create function public.backend() returns int language sql volatile as 'select pg_backend_pid()';
 grant execute on all functions in schema public
   to service_role, anon, authenticated, rest_impatient;
+revoke execute on function public.add_one(int) from public, anon, authenticated;
 """
 
 
@@ -112,6 +120,41 @@ def test_nothing_of_a_request_is_left_for_the_next(api: Api) -> None:
         api.call('who', X_Left='over')
     assert 'over' not in api.call('setting', {'p_name': 'request.headers'}).text
     assert api.anonymous.post('/rpc/who').json()['uid'] is None
+
+
+def test_a_right_that_one_role_has_is_not_lent_to_another(api: Api) -> None:
+    # After some calls the plan is kept, with the function inlined: it is not called any more, so
+    # nothing would ask whether it may be.
+    for _ in range(20):
+        assert api.call('add_one', {'p_to': 1}).json() == 2
+    refused = api.anonymous.post('/rpc/add_one', json={'p_to': 1})
+    assert (refused.status_code, refused.json()['code']) == (401, '42501')
+
+
+def test_a_function_that_deallocates_all_does_no_harm_to_others(api: Api) -> None:
+    assert api.call('setting', {'p_name': 'role'}).json() == 'service_role'
+    for new in ('first', 'second'):
+        assert api.call('deallocate').json() is True
+        # One statement that was prepared, and one that has yet to be.
+        assert api.call('setting', {'p_name': 'role'}).json() == 'service_role'
+        assert api.call('deallocate').json() is True
+        assert api.service.get(f'/crawl_jobs?select={new}:id&limit=0').json() == []
+
+
+@pytest.mark.parametrize(
+    ('function', 'arguments'),
+    [
+        ('repeat_text', {'p_times': 5_000_000}),
+        ('count_text', {'p_text': 'x' * 5_000_000}),
+    ],
+)
+def test_a_connection_is_not_kept_after_a_large_message(
+    api: Api, function: str, arguments: dict[str, Any]
+) -> None:
+    before = api.call('backend').json()
+    assert api.call('backend').json() == before
+    assert api.call(function, arguments).status_code == 200
+    assert api.call('backend').json() != before
 
 
 def test_the_timeout_of_a_role_cuts_its_calls(api: Api) -> None:

@@ -6,6 +6,8 @@ import re
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,7 +51,9 @@ def test_up_tells_what_is_where_and_ctrl_c_stops_all_of_it(directory: Path) -> N
     stack = StackProcess(directory / 'stack')
     with stack:
         server = postgres_pid(stack)
-        assert re.search(r'database +PostgreSQL \d+\.\d+ on port \d+, \d+ migrations', stack.output)
+        assert re.search(
+            r'database +PostgreSQL \S+ on port \d+, migrations applied: \d+', stack.output
+        )
         assert re.search(rf'API +{re.escape(stack.url)}\n', stack.output)
         assert stack.rpc('pending_crawl_work')
 
@@ -151,17 +155,70 @@ def test_reset_removes_the_data_and_keeps_the_keys(directory: Path) -> None:
 
 def test_reset_asks_first_and_no_is_an_answer(directory: Path) -> None:
     (directory / 'stack/postgres').mkdir(parents=True)
+    for name in ('lock', 'postgres/password'):
+        (directory / 'stack' / name).touch()
     run_silkline('reset', '--directory', str(directory / 'stack'), code=1)
 
-    assert (directory / 'stack/postgres').exists()
+    assert (directory / 'stack/postgres/password').exists()
 
 
-def test_reset_of_a_directory_that_is_no_stack_removes_nothing(directory: Path) -> None:
-    (directory / 'mine').write_text('precious')
-    said = run_silkline('reset', '--yes', '--directory', str(directory)).stderr
+def test_a_directory_that_holds_something_else_is_neither_used_nor_emptied(directory: Path) -> None:
+    (directory / 'postgres').mkdir()
+    (directory / 'postgres/init.sql').write_text('precious')
+    place = str(directory)
 
-    assert 'nothing to remove' in said
-    assert (directory / 'mine').read_text() == 'precious'
+    assert 'other files' in run_silkline('up', '--directory', place, code=1).stderr
+    assert 'nothing was removed' in run_silkline('reset', '--yes', '--directory', place).stderr
+    assert [path.name for path in directory.rglob('*')] == ['postgres', 'init.sql']
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
+def test_what_belongs_to_another_user_is_left_to_them(directory: Path) -> None:
+    place = directory / 'stack'
+    place.mkdir()
+    os.chown(place, 12345, 12345)
+    for words in (['up'], ['up', '--env'], ['down'], ['reset', '--yes'], ['token', 'a@b.example']):
+        said = run_silkline(*words, '--directory', str(place), code=1).stderr
+        assert f'{place} belongs to user 12345' in said
+
+
+def test_a_project_with_modules_of_the_same_name_is_no_obstacle(directory: Path) -> None:
+    for name in ('local', 'worker', 'jwt', 'logging', 'typing'):
+        (directory / f'{name}.py').write_text('raise SystemExit("the project\'s own module")')
+    command = str(Path(sys.executable).with_name('silkline'))
+    try:
+        done = subprocess.run(
+            [command, 'up', '--detach'], cwd=directory, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert 'in the background; silkline down stops it' in done.stderr
+    finally:
+        subprocess.run([command, 'down'], cwd=directory, capture_output=True, check=True)
+
+
+def test_a_stack_ends_when_its_directory_is_removed(directory: Path) -> None:
+    stack = StackProcess(directory / 'stack')
+    with stack:
+        stack.directory.rename(directory / 'elsewhere')
+        wait_until(lambda: 'has been removed' in stack.output, seconds=20)
+
+
+def test_a_database_that_is_gone_is_not_taken_for_an_empty_one(directory: Path) -> None:
+    with StackProcess(directory / 'stack') as stack:
+        server = postgres_pid(stack)
+        (stack.directory / 'postgres/data').rename(directory / 'lost')
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: 'silkline up makes a new' in stack.output, seconds=20)
+
+        assert not (stack.directory / 'postgres/data').exists()
+
+
+def test_a_stack_that_runs_keeps_its_options_and_says_so(directory: Path) -> None:
+    with StackProcess(directory / 'stack') as stack:
+        place = str(stack.directory)
+        for words in (['--limits'], ['--detach', '--port', '6000']):
+            said = run_silkline('up', '--directory', place, *words, code=1).stderr
+            assert 'silkline down, then up again' in said
 
 
 def test_env_starts_what_is_not_running_and_prints_the_variables(directory: Path) -> None:
@@ -220,7 +277,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(directory: Path) -> 
             'up', '--port', str(port), '--directory', str(directory / 'stack'), code=1
         ).stderr
 
-    assert f'127.0.0.1:{port} cannot be had' in said
+    assert f'port {port} cannot be had (address already in use)' in said
     assert '--port' in said
 
 
@@ -232,6 +289,7 @@ def test_a_remembered_port_that_is_taken_is_replaced_by_a_free_one(directory: Pa
         with socket.create_server(('127.0.0.1', port)):
             stack.start()
             assert httpx.URL(stack.url).port != port
+            assert f'port {port} is taken' in stack.output
             assert stack.rpc('pending_crawl_work')
 
 
@@ -303,6 +361,32 @@ def test_a_token_is_its_users_who_sees_only_their_own_jobs(directory: Path) -> N
     assert seen == {'alice': ['of-alice.example'], 'bob': []}
 
 
+def test_a_token_fits_the_running_stack_though_its_file_of_keys_is_gone(directory: Path) -> None:
+    with StackProcess(directory / 'stack') as stack:
+        (stack.directory / 'keys.json').unlink()
+        token = run_silkline('token', ' Ann@Example.com ', '--directory', str(stack.directory))
+        answer = httpx.get(
+            f'{stack.url}/rest/v1/crawl_jobs',
+            headers={
+                'apikey': stack.variables['SUPABASE_PUBLISHABLE_KEY'],
+                'Authorization': f'Bearer {token.stdout.strip()}',
+            },
+        )
+
+        assert answer.status_code == 200
+        assert not (stack.directory / 'keys.json').exists()
+        (stack.directory / 'env').write_text('garbage')
+        said = run_silkline('token', 'a@b.example', '--directory', str(stack.directory), code=1)
+        assert 'is damaged' in said.stderr
+
+
+@pytest.mark.parametrize('email', ['', 'ann', '@example.com', 'ann@'])
+def test_a_token_is_for_an_e_mail_address(directory: Path, email: str) -> None:
+    said = run_silkline('token', email, '--directory', str(directory), code=1).stderr
+
+    assert 'is no e-mail address' in said
+
+
 def test_a_token_of_a_stack_that_does_not_run_is_refused(directory: Path) -> None:
     said = run_silkline('token', 'a@example.com', '--directory', str(directory), code=1).stderr
 
@@ -319,6 +403,33 @@ def test_a_migration_that_fails_is_named_and_nothing_is_left_running(directory: 
     assert '20260101000000_bad' in said
     assert 'division by zero' in said
     assert 'no stack is running' in run_silkline('down', '--directory', place).stderr
+
+
+def test_a_directory_without_migrations_is_refused(directory: Path) -> None:
+    (directory / 'readme.txt').touch()
+    said = run_silkline(
+        'up', '--directory', str(directory / 'stack'), '--migrations', str(directory), code=1
+    ).stderr
+
+    assert 'holds no migrations' in said
+    assert not (directory / 'stack').exists()
+
+
+def test_an_address_that_is_not_this_machines_is_refused_as_such(directory: Path) -> None:
+    for host in ('nonsense.invalid', '192.0.2.1'):
+        said = run_silkline(
+            'up', '--directory', str(directory / 'stack'), '--host', host, code=1
+        ).stderr
+        assert f'{host!r} is no address to listen on' in said
+
+
+def test_ports_that_cannot_be_are_forgotten(directory: Path) -> None:
+    place = directory / 'stack'
+    place.mkdir()
+    (place / 'lock').touch()
+    (place / 'ports.json').write_text('{"api": -5, "database": true}')
+    with StackProcess(place) as stack:
+        assert stack.rpc('pending_crawl_work')
 
 
 def test_nothing_in_the_worker_imports_the_local_stack() -> None:

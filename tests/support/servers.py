@@ -14,6 +14,7 @@ from pytest_postgresql.janitor import DatabaseJanitor
 from local.database import bootstrap, migrate
 from local.postgres import SUPERUSER, Postgres, wheel_binaries
 from tests.support.database import Database
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 MIGRATIONS = ROOT / 'supabase/migrations'
@@ -90,6 +91,7 @@ class Server:
                 self._give_to_postgres(janitor.dbname)
             with Database(self.postgres, janitor.dbname) as database:
                 yield database
+            self._await_slots(janitor.dbname)
 
     def _janitor(self, template: str | None, *, as_template: bool = False) -> DatabaseJanitor:
         return DatabaseJanitor(
@@ -101,6 +103,16 @@ class Server:
             template_dbname=template,
             as_template=as_template,
         )
+
+    def _await_slots(self, database: str) -> None:
+        # A gateway that has stopped has hung up; its walsender may need a moment to notice, and
+        # a database with a slot cannot be dropped.
+        slots = 'select from pg_replication_slots where database = %s'
+        with psycopg.connect(self.postgres.url(role=SUPERUSER), autocommit=True) as connection:
+            wait_until(
+                lambda: connection.execute(slots, [database]).fetchone() is None,
+                what=f'the end of the slots of {database}',
+            )
 
     def _give_to_postgres(self, database: str) -> None:
         # A copy belongs to whoever makes it; bootstrap.sql gives its database to postgres.

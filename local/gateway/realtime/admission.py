@@ -66,7 +66,7 @@ async def admit(
         raise JoinRefused('PostgresChangesNotSupported: the local stack has broadcasts only')
     if request.is_private:
         await check_read(services.authorizer, Asking(caller, topic, headers))
-    elif request.wants_replay:
+    elif request.names_replay:
         raise JoinRefused('UnableToReplayMessages: Replay is not allowed for public channels')
     return caller
 

@@ -37,6 +37,7 @@ class Channel:
     replayed_ids: frozenset[str] = frozenset()
     # What arrives while replay is being read; none once it goes straight to the socket.
     waiting: list[Broadcast] | None = None
+    has_missed: bool = False
     expiry: asyncio.TimerHandle | None = None
 
     @property
@@ -47,6 +48,8 @@ class Channel:
         if self.waiting is not None:
             if len(self.waiting) < MOST_WAITING:
                 self.waiting.append(broadcast)
+            else:
+                self.has_missed = True
             return
         if broadcast.id is not None and broadcast.id in self.replayed_ids:
             return
@@ -76,10 +79,6 @@ class Hub:
         self.joins = Meter(self.limits and self.limits.joins_per_second)
         self._members = {}
         self._counts = {}
-
-    @property
-    def channels(self) -> int:
-        return sum(self._counts.values())
 
     @property
     def connections(self) -> int:

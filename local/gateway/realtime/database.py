@@ -22,8 +22,8 @@ CONNECTIONS = 4
 WAIT_SECONDS = 3.0
 DEADLINE_SECONDS = 10.0
 SETTINGS = '-c statement_timeout=5s -c lock_timeout=2s'
-PARTITIONS_EVERY_SECONDS = 3600.0
-PARTITIONS_AGAIN_SECONDS = 30.0
+# Not once a day: a machine that was asleep has missed its midnights, and nobody tells it.
+PARTITIONS_EVERY_SECONDS = 30.0
 
 Connection = psycopg.AsyncConnection[TupleRow]
 T = TypeVar('T')
@@ -101,13 +101,13 @@ class Database:
                     raise Broken from error
                 raise
 
-    async def keep_partitions(self, *, is_done: bool) -> None:
+    async def keep_partitions(self, *, every_seconds: float = PARTITIONS_EVERY_SECONDS) -> None:
         """Make the days' partitions, for ever: without them no message can be stored."""
         while True:
-            await asyncio.sleep(PARTITIONS_EVERY_SECONDS if is_done else PARTITIONS_AGAIN_SECONDS)
-            is_done = await self.create_partitions()
+            await asyncio.sleep(every_seconds)
+            await self.create_partitions()
 
-    async def create_partitions(self) -> bool:
+    async def create_partitions(self) -> None:
         async def create(connection: Connection) -> Any:
             return await connection.execute('select realtime.local_create_partitions()')
 
@@ -115,8 +115,6 @@ class Database:
             await self.ask(create)
         except (Unanswered, psycopg.Error) as error:
             logger.warning('the partitions of realtime.messages were not made: %s', error)
-            return False
-        return True
 
 
 class Broken(Exception):

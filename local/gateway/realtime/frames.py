@@ -132,6 +132,14 @@ def decode_push(data: bytes) -> Incoming:
     )
 
 
+def decode_payload(payload: bytes) -> object:
+    """Read the payload of a frame. Raises `MalformedFrame`: a number may be out of all range."""
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedFrame(str(error)) from error
+
+
 def encode(
     version: Version, topic: str, event: str, payload: bytes, *, join_ref: bytes, ref: bytes
 ) -> bytes:

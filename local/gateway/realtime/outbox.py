@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG_BYTES = 4 * 1024 * 1024
 STALLED_SECONDS = 30.0
+# How long a connection that is over may still hold what was not taken.
+LINGER_SECONDS = 1.0
 # The kernel's own share, which it would else let grow to megabytes.
 KERNEL_BYTES = 256 * 1024
 
@@ -53,7 +55,17 @@ class Outbox:
         elif now - self._drained_at > STALLED_SECONDS:
             self._cut('it has stopped reading')
 
-    def _cut(self, reason: str) -> None:
-        logger.warning('a client was cut off: %s', reason)
+    def end(self) -> None:
+        """Write no more, and let what the client does not take soon go with its connection."""
+        self.is_closed = True
+        if self._transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
+
+    def abort(self) -> None:
+        """End the connection now, whatever waits."""
         self.is_closed = True
         self._transport.abort()
+
+    def _cut(self, reason: str) -> None:
+        logger.warning('a client was cut off: %s', reason)
+        self.abort()

@@ -33,7 +33,7 @@ class ReplayRefused(Exception):
     """The message is for the client, as the reason why the join failed."""
 
 
-async def replay(database: Database, topic: str, asked: object) -> list[UserBroadcast]:
+async def replay(database: Database, topic: str, asked: dict[str, object]) -> list[UserBroadcast]:
     """The messages that `config.broadcast.replay` asks for, in order. Raises `ReplayRefused`."""
     since, limit = read_config(asked)
 
@@ -62,13 +62,10 @@ async def replay(database: Database, topic: str, asked: object) -> list[UserBroa
         raise ReplayRefused('Realtime was unable to replay messages') from error
 
 
-def read_config(asked: object) -> tuple[datetime, int]:
+def read_config(asked: dict[str, object]) -> tuple[datetime, int]:
     refusal = ReplayRefused('Replay params are not valid')
-    if not isinstance(asked, dict):
-        raise refusal
-    config = cast(dict[str, object], asked)
-    since = config.get('since')
-    limit = config.get('limit')
+    since = asked.get('since')
+    limit = asked.get('limit')
     since = 0 if since is None else since
     limit = DEFAULT_LIMIT if limit is None else limit
     if type(since) is not int or type(limit) is not int:

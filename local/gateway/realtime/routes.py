@@ -9,17 +9,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from aiohttp import WSCloseCode, hdrs, web
 
 from local.gateway.callers import Callers
 from local.gateway.realtime.admission import Services
-from local.gateway.realtime.authorization import Authorizer
+from local.gateway.realtime.authorization import Authorizer, encode_headers
 from local.gateway.realtime.channels import Channel, Hub
 from local.gateway.realtime.database import Database
 from local.gateway.realtime.delivery import Delivery
@@ -40,16 +37,6 @@ STREAM_SECONDS = 5.0
 READY_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
 RESTART_SECONDS = 1.0
-CLOSE_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What the log of the stack may tell."""
-
-    sockets: int
-    channels: int
-    is_streaming: bool
 
 
 class Realtime:
@@ -83,26 +70,20 @@ class Realtime:
         self._rest = RestBroadcast(callers=callers, hub=self._hub, authorizer=authorizer)
         self._closing = AsyncExitStack()
 
-    def status(self) -> Status:
-        return Status(
-            sockets=len(self._sockets),
-            channels=self._hub.channels,
-            is_streaming=self._stream.is_up,
-        )
+    @property
+    def socket_count(self) -> int:
+        return len(self._sockets)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(self._database)
             group = await opened.enter_async_context(asyncio.TaskGroup())
-            is_done = await self._database.create_partitions()
+            await self._database.create_partitions()
             tasks = [
                 group.create_task(supervise(name, work), name=name)
                 for name, work in (
                     ('realtime stream', self._stream.follow),
-                    (
-                        'realtime partitions',
-                        partial(self._database.keep_partitions, is_done=is_done),
-                    ),
+                    ('realtime partitions', self._database.keep_partitions),
                     ('realtime sweep', self._sweep),
                 )
             ]
@@ -141,7 +122,6 @@ class Realtime:
             heartbeat=self._ping_seconds,
             max_msg_size=LARGEST_MESSAGE_BYTES,
             compress=False,
-            timeout=CLOSE_SECONDS,
         )
         await response.prepare(request)
         transport = request.transport
@@ -205,12 +185,11 @@ def read_version(asked: str) -> Version:
 
 def x_headers(request: web.Request) -> str:
     """What policies may read of the handshake, as JSON: the headers that begin with x-."""
-    headers = {
-        name.lower(): value
+    return encode_headers(
+        (name, value)
         for name, value in request.headers.items()
         if name.lower().startswith('x-') and name.lower() != 'x-api-key'
-    }
-    return msgspec.json.encode(headers).decode()
+    )
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]]) -> None:

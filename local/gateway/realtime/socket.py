@@ -33,6 +33,7 @@ from local.gateway.realtime.frames import (
     MalformedFrame,
     Version,
     decode,
+    decode_payload,
     encode,
     websocket_frame,
 )
@@ -51,6 +52,7 @@ from local.gateway.realtime.replay import ReplayRefused, replay
 logger = logging.getLogger(__name__)
 
 CHECK_TOKEN_SECONDS = 3600.0
+CLOSE_SECONDS = 1.0
 JOINED = b'{"status":"ok","response":{"postgres_changes":[]}}'
 OK = b'{"status":"ok","response":{}}'
 
@@ -100,13 +102,15 @@ class Socket:
                 except Exception:
                     logger.exception('a frame could not be handled')
                     await self.close(WSCloseCode.INTERNAL_ERROR, 'the frame could not be handled')
+                # One that sends without pause must not keep the others from their turn.
+                await asyncio.sleep(0)
         finally:
             for channel in tuple(self._channels.values()):
                 self._forget(channel)
             if not self._response.closed:
                 # The server is ending, and waits for no answer.
                 self.send(websocket_frame(CLOSE, int(WSCloseCode.GOING_AWAY).to_bytes(2, 'big')))
-            self.outbox.is_closed = True
+            self.outbox.end()
 
     def send(self, frame: bytes) -> None:
         self.outbox.write(frame)
@@ -132,8 +136,13 @@ class Socket:
         self._send(channel.wire_topic, 'system', payload, join_ref=channel.join_ref)
 
     async def close(self, code: int, reason: str) -> None:
+        """Say goodbye; a client that does not read gets no longer than the others to hear it."""
         self.outbox.is_closed = True
-        await self._response.close(code=code, message=reason.encode()[:120])
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._response.close(code=code, message=reason.encode()[:120])
+        except TimeoutError:
+            self.outbox.abort()
 
     async def _handle(self, incoming: Incoming) -> None:
         channel = self._channels.get(incoming.topic)
@@ -210,14 +219,18 @@ class Socket:
         """
         self._channels[channel.wire_topic] = channel
         self._services.hub.add(channel)
-        if not request.wants_replay:
+        if request.replay is None:
             return []
         channel.waiting = []
         try:
-            return await replay(self._services.database, channel.topic, request.replay)
+            replayed = await replay(self._services.database, channel.topic, request.replay)
+            if channel.has_missed:
+                # Clients join again when they are refused, and so miss nothing silently.
+                raise ReplayRefused('Too many messages came meanwhile')
         except ReplayRefused as error:
             self._forget(channel)
             raise JoinRefused(f'UnableToReplayMessages: {error}') from error
+        return replayed
 
     async def _broadcast(self, channel: Channel, incoming: Incoming) -> None:
         """Pass a client's message on; what it may not say is dropped without a word."""
@@ -257,13 +270,10 @@ class Socket:
         )
         if channel.wants_ack:
             self._reply(incoming, OK)
-        # One that sends without pause must not keep the others from their turn.
-        await asyncio.sleep(0)
 
     async def _renew(self, channel: Channel, incoming: Incoming) -> None:
         """Go on with a new token: all that was granted is asked for again."""
-        asked = as_mapping(msgspec.json.decode(incoming.payload)).get('access_token')
-        token = read_token(asked)
+        token = read_token(as_mapping(decode_payload(incoming.payload)).get('access_token'))
         if token is None or token == channel.token:
             return
         try:

@@ -65,7 +65,8 @@ class DatabaseStream:
             except (psycopg.Error, StreamEnded, MalformedStream, TimeoutError) as error:
                 if self.is_up or not is_known_away:
                     logger.warning(
-                        'database broadcasts stopped, trying again: %s', str(error).strip()
+                        'database broadcasts stopped, trying again: %s',
+                        str(error).strip().partition('\n')[0],
                     )
                 is_known_away = True
             if self.is_up:
@@ -81,6 +82,8 @@ class DatabaseStream:
             replication='database',
             application_name='realtime_replication_connection',
             client_encoding='UTF8',
+            # As `delivery.py` reads bytes, whatever the database was told to prefer.
+            options='-c bytea_output=hex',
             connect_timeout=5,
         )
         try:

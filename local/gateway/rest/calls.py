@@ -21,7 +21,7 @@ from local.gateway.rest.schema_cache import Function, SchemaCache
 from local.gateway.rest.transaction import Row
 
 BINARY = (pq.Format.BINARY,)
-STATEMENTS_KEPT = 2000
+TEXTS_KEPT = 2000
 
 
 async def call(backend: Backend, request: web.Request, asked: Asked, name: str) -> web.Response:
@@ -99,7 +99,7 @@ def post_command(
     if statement is None:
         call = sql.body_call(function, arguments.names, '$1::json')
         text = sql.call_statement(function, call, form=asked.form, max_rows=limit)
-        if len(cache.statements) >= STATEMENTS_KEPT:
+        if len(cache.statements) >= TEXTS_KEPT:
             cache.statements.clear()
         cache.statements[key] = statement = text.encode()
     return Command(statement, (arguments.json,), BINARY) if needs_body else Command(statement)

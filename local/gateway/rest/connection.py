@@ -18,11 +18,13 @@ from psycopg.pq.abc import PGresult
 from local.gateway.rest.errors import DatabaseError
 
 CONNECT_SECONDS = 5
-STATEMENTS_KEPT = 500
+STATEMENTS_KEPT = 200
 
 SHUTTING_DOWN = (b'57P01', b'57P02', b'57P03', b'57P05')
 # The ways in which Postgres says that a prepared statement does not fit the schema any more.
 STALE = frozenset({'0A000', '42703', '42804', 'XX000'})
+# A function has deallocated it.
+GONE = '26000'
 OK_STATUSES = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY)
 
 
@@ -62,9 +64,12 @@ class Connection:
         self._socket = connection.pgconn.socket
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._names: dict[bytes, bytes] = {}
+        # By role and statement. A plan may have functions inlined in it whose EXECUTE right was
+        # checked for the role that it was made for, and is not checked again for another.
+        self._names: dict[tuple[bytes, bytes], bytes] = {}
         self._named = 0
         self._forgets = False
+        self._is_retired = False
         self._waiter: asyncio.Future[None] | None = None
         self._results: list[PGresult] = []
         self._why_lost: str | None = None
@@ -87,7 +92,9 @@ class Connection:
         return cls(connection, on_lost=on_lost)
 
     async def close(self) -> None:
-        self._forget_socket()
+        # Of a lost one the socket is closed already, and its number may be another's by now.
+        if self._why_lost is None:
+            self._forget_socket()
         await self._connection.close()
 
     @property
@@ -95,41 +102,49 @@ class Connection:
         """Whether the next transaction may start here."""
         return (
             self._why_lost is None
+            and not self._is_retired
             and self._waiter is None
             and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
         )
+
+    def retire(self) -> None:
+        """Have it closed after this use."""
+        self._is_retired = True
 
     def forget_statements(self) -> None:
         """Prepare them anew: the schema that they were prepared for has changed."""
         self._forgets = bool(self._names)
 
-    async def run(self, commands: Sequence[Command]) -> list[PGresult]:
+    async def run(self, commands: Sequence[Command], *, role: bytes = b'') -> list[PGresult]:
         """Run the commands up to the first that fails, and raise `DatabaseError` for that one.
 
+        `role` is the one that they run as: it shares no prepared statement with another.
+
         A transaction that a failure leaves open is rolled back. One that may have failed because
-        a table or function is not any more what it was when the statement was prepared, is run
-        once more.
+        a table or function is not any more what it was when the statement was prepared, or because
+        a prepared statement is gone, is run once more.
         """
         if self._forgets or len(self._names) > STATEMENTS_KEPT:
             await self._exchange([Command(b'DEALLOCATE ALL')], prepare=False)
             self._names.clear()
             self._forgets = False
-        may_be_stale = self._pgconn.transaction_status == pq.TransactionStatus.IDLE and all(
-            command.statement in self._names for command in commands
-        )
+        was_idle = self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+        prepared = [(role, command.statement) in self._names for command in commands]
         try:
-            return await self._exchange(commands)
+            return await self._exchange(commands, role=role)
         except DatabaseError as error:
             if self._pgconn.transaction_status == pq.TransactionStatus.INERROR:
                 await self._exchange([Command(b'ROLLBACK')], prepare=False)
-            if not may_be_stale or error.sqlstate not in STALE:
+            may_be_stale = error.sqlstate in STALE and all(prepared)
+            is_gone = error.sqlstate == GONE and any(prepared)
+            if not was_idle or not (may_be_stale or is_gone):
                 raise
         # Nothing was done, and now everything is prepared anew: there is no third time.
         self.forget_statements()
-        return await self.run(commands)
+        return await self.run(commands, role=role)
 
     async def _exchange(
-        self, commands: Sequence[Command], *, prepare: bool = True
+        self, commands: Sequence[Command], *, role: bytes = b'', prepare: bool = True
     ) -> list[PGresult]:
         if self._why_lost is not None:
             raise Lost(self._why_lost)
@@ -139,7 +154,7 @@ class Connection:
         self._waiter = self._loop.create_future()
         try:
             for command in commands:
-                self._send(command, expected, prepare=prepare)
+                self._send(command, expected, role=role, prepare=prepare)
             self._pgconn.pipeline_sync()
             if self._pgconn.flush():
                 self._loop.add_writer(self._socket, self._write)
@@ -148,19 +163,20 @@ class Connection:
         # Left set when the caller is cancelled here: the connection is not clean any more.
         await self._waiter
         self._waiter = None
-        return self._sort(expected)
+        return self._sort(expected, role=role)
 
     def _send(
         self,
         command: Command,
         expected: list[tuple[bytes, bytes] | None],
         *,
+        role: bytes,
         prepare: bool,
     ) -> None:
         if not prepare:
             self._pgconn.send_query_params(command.statement, None)
         else:
-            name = self._names.get(command.statement)
+            name = self._names.get((role, command.statement))
             if name is None:
                 self._named += 1
                 name = b'rest_%d' % self._named
@@ -169,17 +185,19 @@ class Connection:
             self._pgconn.send_query_prepared(name, command.parameters, command.formats)
         expected.append(None)
 
-    def _sort(self, expected: list[tuple[bytes, bytes] | None]) -> list[PGresult]:
+    def _sort(self, expected: list[tuple[bytes, bytes] | None], *, role: bytes) -> list[PGresult]:
         """Note what was prepared, and answer the rest."""
         answers: list[PGresult] = []
-        for result, preparation in zip(self._results, expected, strict=True):
+        # Not kept here: an answer may be large, and the next to use the connection far off.
+        results, self._results = self._results, []
+        for result, preparation in zip(results, expected, strict=True):
             if result.status not in OK_STATUSES:
                 raise database_error(result)
             if preparation is None:
                 answers.append(result)
             else:
                 statement, name = preparation
-                self._names[statement] = name
+                self._names[role, statement] = name
         return answers
 
     def _read(self) -> None:

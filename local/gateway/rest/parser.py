@@ -161,12 +161,13 @@ class Reader:
 
     def _refuse_embedding(self) -> None:
         follows = self._text[self._at : self._at + 1]
+        is_aggregate = follows == '.' or self._text[self._at : self._at + 2] == '()'
+        if is_aggregate:
+            raise not_supported('an aggregate function in `select`')
         if follows in ('(', '!'):
             raise not_supported(
                 'embedding another table in `select`', hint='Read the tables one by one.'
             )
-        if follows == '.':
-            raise not_supported('an aggregate function in `select`')
 
     def _ordered(self) -> Order:
         self._spaces()

@@ -17,7 +17,6 @@ KNOWN = frozenset(
         'return=representation',
         'return=minimal',
         'return=headers-only',
-        'params=single-object',
         'count=exact',
         'count=planned',
         'count=estimated',

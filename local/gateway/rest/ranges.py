@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from local.gateway.rest.errors import bad_range
 
-HEADER = re.compile(r'([0-9]{1,18})-([0-9]{0,18})')
-INTEGER = re.compile(r'-?[0-9]{1,18}')
+HEADER = re.compile(r'([0-9]+)-([0-9]*)')
+INTEGER = re.compile(r'-?[0-9]+')
+# What Postgres can count to; no table has a row so far on.
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +37,27 @@ def requested_range(limit: str | None, offset: str | None, *, header: str | None
     end = None if size is None else first + size
     match = None if header is None else HEADER.fullmatch(header.strip())
     if match is not None:
-        first = max(first, int(match[1]))
-        if match[2]:
-            if int(match[2]) < int(match[1]):
+        lower, upper = number(match[1]), integer(match[2])
+        first = max(first, lower)
+        if upper is not None:
+            if upper < lower:
                 raise bad_range(
                     'The lower boundary must be lower than or equal to the upper boundary in the '
                     'Range header.'
                 )
-            end = int(match[2]) + 1 if end is None else min(end, int(match[2]) + 1)
+            end = upper + 1 if end is None else min(end, upper + 1)
         if end is not None and end <= first:
             raise bad_range('Limit should be greater than or equal to zero.')
     return Range(first, None if end is None else end - first)
 
 
 def integer(text: str | None) -> int | None:
-    return int(text) if text is not None and INTEGER.fullmatch(text) else None
+    return number(text) if text is not None and INTEGER.fullmatch(text) else None
+
+
+def number(digits: str) -> int:
+    # Python reads no more than 4,300 at once.
+    return min(int(digits[:4000]), LARGEST)
 
 
 def content_range(asked: Range, *, count: int, total: int | None) -> str:

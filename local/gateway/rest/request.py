@@ -4,6 +4,8 @@ Owns the reading of headers and bodies, and refuses what cannot be served before
 taken for it.
 """
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -12,7 +14,7 @@ import msgspec
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from local.gateway.callers import BadToken, Caller, Callers
+from local.gateway.callers import BadClaims, BadToken, Caller, Callers
 from local.gateway.rest import preferences
 from local.gateway.rest.errors import bad_body, bad_token, failure
 from local.gateway.rest.media import Form, answer_form, refuse_other_than_json
@@ -22,6 +24,7 @@ from local.gateway.rest.query import NOTHING_ASKED, Query
 
 PREFIX = '/rest/v1'
 LARGEST_BODY = 50 * 1024 * 1024
+SILENT_SECONDS = 30.0
 LEEWAY_SECONDS = 30.0
 
 ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -87,6 +90,8 @@ def identify(request: web.Request, callers: Callers) -> Caller:
     key = None if headers.get('apikey') else request.query.get('apikey')
     try:
         caller = callers.by_headers(headers, key=key)
+    except BadClaims as error:
+        raise bad_token(str(error), code='PGRST303') from None
     except BadToken:
         token = headers.get(hdrs.AUTHORIZATION, '').partition(' ')[2].strip()
         parts = token.count('.') + 1
@@ -97,9 +102,23 @@ def identify(request: web.Request, callers: Callers) -> Caller:
             code='PGRST301',
             details='None of the keys was able to decode the JWT',
         ) from None
-    if caller.is_expired(leeway_seconds=LEEWAY_SECONDS):
-        raise bad_token('JWT expired', code='PGRST303')
+    refuse_out_of_time(caller)
     return caller
+
+
+def refuse_out_of_time(caller: Caller) -> None:
+    now = time.time()
+    if caller.expires_at is not None and whole(caller.expires_at) < now - LEEWAY_SECONDS:
+        raise bad_token('JWT expired', code='PGRST303')
+    if caller.not_before is not None and whole(caller.not_before) > now + LEEWAY_SECONDS:
+        raise bad_token('JWT not yet valid', code='PGRST303')
+    if caller.issued_at is not None and whole(caller.issued_at) > now + LEEWAY_SECONDS:
+        raise bad_token('JWT issued at future', code='PGRST303')
+
+
+def whole(seconds: float) -> float:
+    """PostgREST takes what is no whole number, or needs more than 64 bits, for zero."""
+    return seconds if abs(seconds) < 2**63 and seconds == int(seconds) else 0
 
 
 def read_query(request: web.Request, *, takes_arguments: bool) -> Query:
@@ -136,19 +155,25 @@ async def read_arguments(request: web.Request) -> Arguments:
     return Arguments(frozenset(), b'[]')
 
 
-async def read_body(request: web.Request) -> bytes:
+async def read_body(request: web.Request, *, silent_seconds: float = SILENT_SECONDS) -> bytes:
+    """Read it whole; a client that sends nothing for a while is not waited for."""
     if not request.body_exists:
         return b''
     if (request.content_length or 0) > LARGEST_BODY:
         raise too_large()
     chunks: list[bytes] = []
     size = 0
+    loop = asyncio.get_running_loop()
     try:
-        while chunk := await request.content.readany():
-            size += len(chunk)
-            if size > LARGEST_BODY:
-                raise too_large()
-            chunks.append(chunk)
+        async with asyncio.timeout(silent_seconds) as deadline:
+            while chunk := await request.content.readany():
+                size += len(chunk)
+                if size > LARGEST_BODY:
+                    raise too_large()
+                chunks.append(chunk)
+                deadline.reschedule(loop.time() + silent_seconds)
+    except TimeoutError as error:
+        raise failure(408, 'PGRST102', 'The body was not sent in time') from error
     except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
         raise bad_body('The body could not be read to its end') from error
     return chunks[0] if len(chunks) == 1 else b''.join(chunks)

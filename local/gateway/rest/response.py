@@ -4,6 +4,7 @@ Owns the headers that say what was answered, and what a function may override: s
 by `set_config('response.status', …)` and `set_config('response.headers', …)`.
 """
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -14,6 +15,7 @@ from local.gateway.rest.errors import failure, is_header
 from local.gateway.rest.ranges import Range, content_range, range_status
 from local.gateway.rest.transaction import Row
 
+STATUS = re.compile(rb'[2-9][0-9]{2}')
 HEADERS = msgspec.json.Decoder(list[dict[str, str]])
 
 
@@ -61,11 +63,10 @@ def override_headers(headers: CIMultiDict[str], given: bytes) -> None:
 
 
 def overriding_status(given: bytes) -> int:
-    text = given.decode(errors='replace')
     # A status below 200 ends no exchange: the client would wait for another.
-    if not (text.isdecimal() and 200 <= int(text) <= 999):
+    if STATUS.fullmatch(given) is None:
         raise failure(500, 'PGRST112', 'response.status guc must be a valid status code')
-    return int(text)
+    return int(given)
 
 
 def bad_headers() -> Exception:

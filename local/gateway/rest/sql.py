@@ -119,8 +119,8 @@ def named(passed: Iterable[tuple[Argument, str]]) -> str:
 def call_statement(function: Function, call: Call, *, form: Form, max_rows: int) -> str:
     """Ask for the whole result of a call."""
     if function.is_row:
-        # Taken as one value: `*` would be the columns that there were when it was prepared.
-        rows = f'SELECT pgrst_call AS pgrst_row FROM {call.in_from} AS pgrst_call'
+        # Taken as one value: a bare `*` would be the columns that there were when it was prepared.
+        rows = f'SELECT row_to_json(pgrst_call.*) AS pgrst_row FROM {call.in_from} AS pgrst_call'
         body = aggregate(f'{ROWS}.pgrst_row', form, is_single=form.is_object or not function.is_set)
         return (
             f'SELECT null::bigint, count(*), {body}, {SETTINGS}'

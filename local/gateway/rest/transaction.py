@@ -17,6 +17,8 @@ from local.gateway.rest.connection import Command, Connection
 
 COMMIT = Command(b'COMMIT')
 ROLLBACK = Command(b'ROLLBACK')
+# The buffers of a connection grow to its largest message and never shrink.
+LARGEST_KEPT = 4 * 1024 * 1024
 ISOLATIONS = {'repeatable read': b'REPEATABLE READ', 'serializable': b'SERIALIZABLE'}
 
 
@@ -120,15 +122,23 @@ async def run(
     something to roll back: that costs a second round trip.
     """
     begin = setting.commands()
+    if any(is_large(value) for command in commands for value in command.parameters):
+        connection.retire()
     if check is None or setting.is_read_only:
-        results = await connection.run([*begin, *commands, COMMIT])
+        results = await connection.run([*begin, *commands, COMMIT], role=setting.role)
         row = read_row(results[2])
         refusal = None if check is None else check(row)
     else:
-        results = await connection.run([*begin, *commands])
+        results = await connection.run([*begin, *commands], role=setting.role)
         row = read_row(results[2])
         refusal = check(row)
-        await connection.run([COMMIT if refusal is None else ROLLBACK])
+        await connection.run([COMMIT if refusal is None else ROLLBACK], role=setting.role)
+    if is_large(row.body):
+        connection.retire()
     if refusal is not None:
         raise refusal
     return row, results[3 : 2 + len(commands)]
+
+
+def is_large(value: bytes | None) -> bool:
+    return value is not None and len(value) > LARGEST_KEPT

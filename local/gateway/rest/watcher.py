@@ -37,7 +37,8 @@ class Watcher:
                 await self._listen()
             except (psycopg.Error, OSError) as error:
                 if not self._is_away:
-                    logger.warning('the schema cache waits for the database: %s', error)
+                    why = str(error).partition('\n')[0]
+                    logger.warning('the schema cache waits for the database: %s', why)
                 self._is_away = True
             self.has_tried.set()
             await asyncio.sleep(RETRY_SECONDS)
