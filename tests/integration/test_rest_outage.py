@@ -21,7 +21,6 @@ from local.gateway.callers import Callers
 from local.gateway.rest import Rest
 from local.gateway.rest.connection import Command, Connection, Lost
 from local.gateway.rest.pool import Pool, PoolTimeout
-from local.gateway.rest.request import read_body
 from local.keys import make_keys
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
@@ -268,25 +267,6 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
                 )
                 database.query('grant execute on function public.later() to service_role')
             wait_until(lambda: call('later').status_code == 200, seconds=5)
-
-
-def test_a_body_that_stops_coming_is_given_up() -> None:
-    async def read(request: web.Request) -> web.Response:
-        return web.Response(body=await read_body(request, silent_seconds=0.2))
-
-    async def scenario() -> None:
-        application = web.Application(middlewares=[answer_failures])
-        application.router.add_post('/', read)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        await web.TCPSite(runner, '127.0.0.1', 0).start()
-        reader, writer = await asyncio.open_connection(*runner.addresses[0])
-        writer.write(b'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{')
-        assert b' 408 ' in await asyncio.wait_for(reader.readline(), 10)
-        writer.close()
-        await runner.cleanup()
-
-    asyncio.run(scenario())
 
 
 def test_without_a_database_from_the_start_there_is_no_schema_yet() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 from aiohttp import hdrs, web
 
+from local.gateway.bodies import BadBody, read_body
 from local.gateway.callers import BadToken, Caller, Callers
 from local.gateway.realtime.authorization import Asking, Authorizer, encode_headers
 from local.gateway.realtime.broadcasts import TextBroadcast, UserBroadcast, text_payload
@@ -18,7 +19,7 @@ from local.gateway.realtime.database import Unanswered
 from local.gateway.realtime.frames import NULL
 from local.gateway.refusals import Refusal
 
-LARGEST_BODY_BYTES = 8 * 1024 * 1024
+LARGEST_BYTES = 8 * 1024 * 1024
 
 # What Ecto, which reads a batch for hosted Realtime, takes for a boolean.
 TRUE = (b'true', b'"true"', b'"1"')
@@ -50,7 +51,7 @@ class RestBroadcast:
     async def send_many(self, request: web.Request) -> web.StreamResponse:
         """Answer 202, whoever hears it; private messages that may not be sent are dropped."""
         caller = self._caller(request)
-        messages = read_messages(await read_body(request))
+        messages = read_messages(await read(request))
         for message in messages:
             if not self._hub.allow_payload(len(message.payload)):
                 raise unprocessable({'payload': ['Payload size exceeds tenant limit']})
@@ -86,7 +87,7 @@ class RestBroadcast:
             )
         is_json = content_type.startswith('application/json')
         topic, event = request.match_info['topic'], request.match_info['event']
-        payload = await read_body(request)
+        payload = await read(request)
         if is_json:
             payload = read_json(payload)
         if not self._hub.allow_payload(len(payload)):
@@ -145,13 +146,11 @@ def asking(request: web.Request, caller: Caller, topic: str) -> Asking:
     return Asking(caller=caller, topic=topic, headers=headers)
 
 
-async def read_body(request: web.Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) > LARGEST_BODY_BYTES:
-            raise Refusal(413, {'message': f'more than {LARGEST_BODY_BYTES} bytes'})
-    return bytes(body)
+async def read(request: web.Request) -> bytes:
+    try:
+        return await read_body(request, largest_bytes=LARGEST_BYTES)
+    except BadBody as error:
+        raise Refusal(error.status, {'message': str(error)}) from error
 
 
 def read_json(body: bytes) -> bytes:

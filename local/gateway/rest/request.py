@@ -4,7 +4,6 @@ Owns the reading of headers and bodies, and refuses what cannot be served before
 taken for it.
 """
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from urllib.parse import unquote
 
 import msgspec
 from aiohttp import hdrs, web
-from aiohttp.http_exceptions import HttpProcessingError
 
+from local.gateway.bodies import BadBody, read_body
 from local.gateway.callers import BadClaims, BadToken, Caller, Callers
 from local.gateway.rest import preferences
 from local.gateway.rest.errors import bad_body, bad_token, failure
@@ -23,8 +22,7 @@ from local.gateway.rest.preferences import Preferences, parse_preferences
 from local.gateway.rest.query import NOTHING_ASKED, Query
 
 PREFIX = '/rest/v1'
-LARGEST_BODY = 50 * 1024 * 1024
-SILENT_SECONDS = 30.0
+LARGEST_BYTES = 50 * 1024 * 1024
 LEEWAY_SECONDS = 30.0
 
 ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -136,7 +134,10 @@ async def read_arguments(request: web.Request) -> Arguments:
     content_type = request.headers.get(hdrs.CONTENT_TYPE)
     if content_type is not None:
         refuse_other_than_json(content_type)
-    body = await read_body(request)
+    try:
+        body = await read_body(request, largest_bytes=LARGEST_BYTES)
+    except BadBody as error:
+        raise failure(error.status, 'PGRST102', str(error)) from error
     if not body:
         return Arguments(frozenset(), b'{}')
     try:
@@ -153,30 +154,6 @@ async def read_arguments(request: web.Request) -> Arguments:
         return Arguments(frozenset(), body, is_array=True)
     # As with PostgREST, a bare value counts as no arguments.
     return Arguments(frozenset(), b'[]')
-
-
-async def read_body(request: web.Request, *, silent_seconds: float = SILENT_SECONDS) -> bytes:
-    """Read it whole; a client that sends nothing for a while is not waited for."""
-    if not request.body_exists:
-        return b''
-    if (request.content_length or 0) > LARGEST_BODY:
-        raise too_large()
-    chunks: list[bytes] = []
-    size = 0
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(silent_seconds) as deadline:
-            while chunk := await request.content.readany():
-                size += len(chunk)
-                if size > LARGEST_BODY:
-                    raise too_large()
-                chunks.append(chunk)
-                deadline.reschedule(loop.time() + silent_seconds)
-    except TimeoutError as error:
-        raise failure(408, 'PGRST102', 'The body was not sent in time') from error
-    except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
-        raise bad_body('The body could not be read to its end') from error
-    return chunks[0] if len(chunks) == 1 else b''.join(chunks)
 
 
 def headers_json(request: web.Request) -> bytes:
@@ -202,15 +179,6 @@ def encoded(texts: dict[str, str]) -> bytes:
 
 def printable(text: str) -> str:
     return text.encode(errors='surrogateescape').decode(errors='replace')
-
-
-def too_large() -> Exception:
-    return failure(
-        413,
-        'PGRST102',
-        f'The body is larger than {LARGEST_BODY // 1024 // 1024} MB',
-        hint='Send it in several calls.',
-    )
 
 
 def invalid_path() -> Exception:
