@@ -313,8 +313,8 @@ def show_ready(place: StackDirectory, ready: 'Ready', *, is_detached: bool) -> N
     for port in ready.taken_ports:
         lines.append(f'  port {port} is taken; the one above stays from now on')
     typer.echo('\n'.join(lines), err=True)
-    how = 'in the background; silkline down' if is_detached else 'Ctrl-C'
-    say(f'ready in {ready.seconds:.1f} s; {how} stops it')
+    how = ', in the background; silkline down' if is_detached else '; Ctrl-C'
+    say(f'ready in {ready.seconds:.1f} s{how} stops it')
 
 
 @contextmanager

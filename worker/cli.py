@@ -1,7 +1,7 @@
 """The command `silkline`.
 
-Owns the words of the command line and nothing behind them. The queue itself is SQL, and is
-installed by the Supabase CLI. Commands that other packages add (the entry points of group
+Owns how its commands come together; their words are in `job_commands.py` and
+`queue_commands.py`. Commands that other packages add (the entry points of group
 `silkline.commands`, such as those of the local stack) stand beside these.
 """
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from worker import __version__
+from worker import __version__, job_commands, queue_commands
 from worker.paths import migrations_directory
 
 app = typer.Typer(
@@ -19,6 +19,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+
+
+app.add_typer(job_commands.commands)
+app.add_typer(queue_commands.commands)
 
 
 def main() -> None:
@@ -54,8 +58,8 @@ def silkline(
 
     To try it on this machine: silkline up.
 
-    On Supabase the queue is SQL: copy the files that `silkline migrations` leads
-    to into your project's supabase/migrations, and run `supabase db push`.
+    On Supabase the queue is SQL: `silkline install` puts it into your project,
+    `supabase db push` installs it.
     """
 
 

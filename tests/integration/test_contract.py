@@ -1,10 +1,14 @@
 """Docs, migrations and code say the same."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.support.database import Database
+from worker.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 QUEUE = (ROOT / 'docs' / 'queue.md').read_text()
@@ -86,6 +90,22 @@ def test_every_skip_reason_is_documented(database: Database) -> None:
     sentence = QUEUE[QUEUE.index('Skip reasons are a closed set:') :].split('.')[0]
 
     assert set(re.findall(r'\w+', sentence.split(':')[1])) == reasons
+
+
+def test_every_command_and_exit_code_is_documented() -> None:
+    help_text = subprocess.run(
+        [sys.executable, '-m', 'worker', '--help'],
+        cwd=ROOT,
+        env={**os.environ, 'COLUMNS': '200'},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    commands = set(re.findall(r'^│ (\w+) ', help_text, re.MULTILINE))
+    page = (ROOT / 'docs' / 'cli.md').read_text()
+
+    assert commands == set(re.findall(r'`silkline (\w+)', page))
+    assert {int(code) for code in re.findall(r'^\| (\d+) \|', page, re.MULTILINE)} == set(ExitCode)
 
 
 def test_the_tree_in_the_readme_is_the_tree_of_the_repository() -> None:

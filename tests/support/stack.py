@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import psycopg
 
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
@@ -91,6 +93,11 @@ class StackProcess:
         )
         answer.raise_for_status()
         return answer.json()
+
+    def execute(self, statement: str, params: Sequence[object]) -> None:
+        """Change rows by hand, as an operator could."""
+        with psycopg.connect(self.variables['SUPABASE_DB_URL']) as connection:
+            connection.execute(statement.encode(), params)
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

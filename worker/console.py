@@ -1,0 +1,197 @@
+"""What commands print: tables and sentences for people, JSON for programs.
+
+Data goes to stdout, what is said about it to stderr. Owns the wording of times and amounts.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import typer
+from pydantic import BaseModel, TypeAdapter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from worker.answers import Check, Event, Explanation, Job, Progress, QueueStats, WorkerInfo
+
+T = TypeVar('T', bound=BaseModel | Sequence[BaseModel])
+
+COLOURS = {
+    'completed': 'green',
+    'ok': 'green',
+    'live': 'green',
+    'processing': 'cyan',
+    'paused': 'yellow',
+    'warning': 'yellow',
+    'late': 'yellow',
+    'failed': 'red',
+    'error': 'red',
+    'lost': 'red',
+}
+
+
+def say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def print_answer(value: T, as_text: Callable[[T], None], *, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        as_text(value)
+
+
+def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
+    """One line, so that it can be read line by line."""
+    typer.echo(TypeAdapter(object).dump_json(value))
+
+
+def print_id(job: Job) -> None:
+    typer.echo(job.id)
+
+
+def print_status(job: Job) -> None:
+    typer.echo(f'{job.id} {job.status}')
+
+
+def print_jobs(jobs: Sequence[Job]) -> None:
+    if not jobs:
+        say('there are no such jobs')
+        return
+    rows = [
+        (
+            str(job.id),
+            coloured(job.status),
+            f'{job.progress_percentage} %',
+            ago(job.created_at),
+            job.kind,
+            job.url,
+        )
+        for job in jobs
+    ]
+    print_table(('job', 'status', 'done', 'enqueued', 'kind', 'url'), rows)
+
+
+def print_progress(progress: Progress, events: Iterable[Event]) -> None:
+    lines = [
+        ('status', f'{progress.status}{" (its worker is saving)" if progress.is_saving else ""}'),
+        ('pages', pages(progress)),
+        ('read', amount(progress.bytes)),
+        ('attempt', f'{progress.attempt}, retries {progress.retry_count}/{progress.max_retries}'),
+    ]
+    if progress.current_url:
+        lines.append(('at', progress.current_url))
+    if progress.eta_seconds is not None:
+        lines.append(('ready in', duration(progress.eta_seconds)))
+    if progress.error_code:
+        lines.append(('error', f'{progress.error_code}: {progress.error_message or ""}'))
+    for name, text in lines:
+        typer.echo(f'{name:9} {text}')
+    for event in events:
+        change = f'{event.from_status or "":>10} -> {event.to_status:<10}'
+        typer.echo(f'{event.at:%Y-%m-%d %H:%M:%S}  {change} {event.reason} by {event.actor}')
+
+
+def print_explanation(explanation: Explanation) -> None:
+    for reason in explanation.reasons:
+        typer.echo(f'{reason.code}: {reason.text}')
+    if not explanation.reasons:
+        typer.echo(explanation.status)
+
+
+def print_stats(stats: QueueStats) -> None:
+    limit = stats.count_limit
+    rows = [
+        *((f'{name}', counted(count, limit)) for name, count in stats.open.items()),
+        *((f'pending, {name}', counted(count, limit)) for name, count in stats.pending.items()),
+        *((f'{name}, last 24 h', str(count)) for name, count in stats.ended_in_24_hours.items()),
+        ('workers', f'{stats.workers.live} live, {stats.workers.late} late'),
+        ('slots', f'{stats.workers.busy_slots} of {stats.workers.slots} busy'),
+        ('longest in line', duration(stats.oldest_in_line_seconds or 0)),
+    ]
+    print_table(('what', 'now'), rows)
+
+
+def print_workers(workers: Sequence[WorkerInfo]) -> None:
+    if not workers:
+        say('no worker has ever reported')
+        return
+    rows = [
+        (
+            str(worker.id),
+            coloured(worker.state),
+            worker.hostname or '',
+            worker.version or '',
+            f'{worker.busy_slots} of {worker.slots or 0}',
+            ago(worker.last_seen_at),
+        )
+        for worker in workers
+    ]
+    print_table(('worker', 'state', 'host', 'version', 'busy', 'seen'), rows)
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    for check in checks:
+        console().print(coloured(f'{check.status:8}', check.status), end='')
+        typer.echo(f'{check.check_name}: {check.detail}')
+        if check.status != 'ok':
+            typer.echo(f'        {check.hint}')
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style='bold')
+    for name in head:
+        table.add_column(name, overflow='fold')
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    console().print(table)
+
+
+def console() -> Console:
+    # Into a pipe, lines are as long as they are.
+    return Console(width=None if sys.stdout.isatty() else 400, highlight=False)
+
+
+def coloured(text: str, word: str | None = None) -> Text:
+    return Text(text, style=COLOURS.get(word or text, ''))
+
+
+def pages(progress: Progress) -> str:
+    parts = [f'{progress.pages_done} done']
+    for count, word in (
+        (progress.pages_failed, 'failed'),
+        (progress.pages_skipped, 'skipped'),
+        (progress.pages_in_progress + progress.pages_pending, 'left'),
+    ):
+        if count:
+            parts.append(f'{count} {word}')
+    if progress.pages_per_second:
+        parts.append(f'{progress.pages_per_second:g}/s')
+    return ', '.join(parts)
+
+
+def counted(count: int, limit: int) -> str:
+    return f'{count}' if count < limit else f'{limit} or more'
+
+
+def ago(moment: datetime) -> str:
+    return f'{duration((datetime.now(UTC) - moment).total_seconds())} ago'
+
+
+def duration(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    for size, unit in ((86400, 'd'), (3600, 'h'), (60, 'min')):
+        if whole >= 2 * size:
+            return f'{whole // size} {unit}'
+    return f'{whole} s'
+
+
+def amount(size: int) -> str:
+    value = float(size)
+    for unit in ('B', 'KB', 'MB'):
+        if value < 1000:
+            return f'{value:.3g} {unit}'
+        value /= 1000
+    return f'{value:.3g} GB'

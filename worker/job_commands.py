@@ -1,0 +1,302 @@
+"""The commands about jobs: enqueue, watch, list, show, explain, and the buttons.
+
+Owns their words. Imports the API only when a command runs, so that help is quick.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from uuid import UUID, uuid4
+
+import typer
+
+from worker.errors import ExitCode, SettingsError, SilklineError
+from worker.settings import Project, read_project
+
+if TYPE_CHECKING:
+    from worker.answers import Job, JobStatus, Progress
+    from worker.rpc import Rpc
+
+T = TypeVar('T')
+
+commands = typer.Typer()
+
+# Somebody sits before it.
+PATIENCE_SECONDS = 4.0
+LAST = 'last'
+STATUSES = ('pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled')
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar='JOB', help='The id of the job, or "last" for the newest one.')
+]
+AsJson = Annotated[bool, typer.Option('--json', help='Print JSON, for programs.')]
+
+
+@commands.command()
+def enqueue(
+    url: Annotated[str, typer.Argument(help='Where to begin.')],
+    kind: Annotated[str, typer.Option(help='crawl, audit, or the kind of a plugin.')] = 'crawl',
+    max_pages: Annotated[
+        int | None, typer.Option(help='How many URLs are fetched at most.')
+    ] = None,
+    max_depth: Annotated[
+        int | None, typer.Option(help='How many links away from the start.')
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help='page, site, sitemap, list or llms_txt.')
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            '--option', '-o', metavar='KEY=VALUE', help='Any other option (docs/options.md).'
+        ),
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help='Higher runs sooner.')] = None,
+    source: Annotated[str | None, typer.Option(help='What the pages belong to.')] = None,
+    run_after: Annotated[
+        str | None, typer.Option(metavar='TIME', help='Not before, e.g. 2026-12-24T18:00:00Z.')
+    ] = None,
+    user: Annotated[UUID | None, typer.Option(help='Whose job it is to be.')] = None,
+    key: Annotated[
+        str | None, typer.Option(help='The same key answers the same job, instead of another.')
+    ] = None,
+    watch: Annotated[bool, typer.Option('--watch', '-w', help='Follow it to its end.')] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Enqueue a crawl, and print the id of its job."""
+    from worker import console
+
+    payload: dict[str, object] = {'url': url}
+    for name, value in (('max_pages', max_pages), ('max_depth', max_depth), ('strategy', strategy)):
+        if value is not None:
+            payload[name] = value
+
+    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        payload.update(read_options(option or []))
+        job = await rpc.enqueue_crawl_job(
+            payload,
+            kind=kind,
+            # Without one, a call that is repeated on the way would enqueue twice.
+            idempotency_key=key or str(uuid4()),
+            priority=priority,
+            source_id=source,
+            run_after=run_after,
+            user_id=user,
+        )
+        if watch:
+            console.say(f'job {job.id}')
+            return await follow(rpc, project, job.id, as_json=as_json)
+        console.print_answer(job, console.print_id, as_json=as_json)
+        return ExitCode.OK
+
+    run(work)
+
+
+@commands.command()
+def watch(job: JobArgument = LAST, as_json: AsJson = False) -> None:
+    """Follow a job to its end. Ctrl-C ends the watching, not the job."""
+
+    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        return await follow(rpc, project, await find_id(rpc, job), as_json=as_json)
+
+    run(work)
+
+
+@commands.command()
+def jobs(
+    status: Annotated[
+        list[str] | None, typer.Option(help=f'Only these: {", ".join(STATUSES)}.')
+    ] = None,
+    host: Annotated[str | None, typer.Option(help='Only of this host.')] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help='How many, the newest first.')] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, the newest first."""
+
+    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        from worker import console
+
+        for word in status or []:
+            if word not in STATUSES:
+                raise SettingsError(f'{word!r} is no status: there are {", ".join(STATUSES)}')
+        statuses = cast('list[JobStatus]', status or [])
+        found = await rpc.list_jobs(statuses=statuses, host=host, limit=limit)
+        console.print_answer(found, console.print_jobs, as_json=as_json)
+        return ExitCode.OK
+
+    run(work)
+
+
+@commands.command()
+def show(job: JobArgument = LAST, as_json: AsJson = False) -> None:
+    """Show a job: how far it is, and its history."""
+
+    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        from worker import console
+
+        job_id = await find_id(rpc, job)
+        progress = await rpc.crawl_progress(job_id)
+        if as_json:
+            console.print_json(progress)
+        else:
+            console.print_progress(progress, await rpc.list_events(job_id))
+        return ExitCode.OK
+
+    run(work)
+
+
+@commands.command()
+def why(job: JobArgument = LAST, as_json: AsJson = False) -> None:
+    """Tell why a job is not running."""
+
+    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        from worker import console
+
+        explanation = await rpc.explain_crawl_job(await find_id(rpc, job))
+        console.print_answer(explanation, console.print_explanation, as_json=as_json)
+        return ExitCode.OK
+
+    run(work)
+
+
+@commands.command()
+def pause(job: JobArgument, as_json: AsJson = False) -> None:
+    """Pause a job until it is resumed, whatever restarts meanwhile."""
+    press(job, lambda rpc, job_id: rpc.pause_crawl_job(job_id), as_json=as_json)
+
+
+@commands.command()
+def resume(job: JobArgument, as_json: AsJson = False) -> None:
+    """Go on with a paused or stopped job, where it was."""
+    press(job, lambda rpc, job_id: rpc.resume_crawl_job(job_id), as_json=as_json)
+
+
+@commands.command()
+def stop(job: JobArgument, as_json: AsJson = False) -> None:
+    """End a job early and keep its results."""
+    press(job, lambda rpc, job_id: rpc.stop_crawl_job(job_id), as_json=as_json)
+
+
+@commands.command()
+def cancel(job: JobArgument, as_json: AsJson = False) -> None:
+    """End a job for good."""
+    press(job, lambda rpc, job_id: rpc.cancel_crawl_job(job_id), as_json=as_json)
+
+
+@commands.command()
+def retry(
+    job: JobArgument,
+    everything: Annotated[
+        bool, typer.Option('--all', help='All URLs; otherwise only those that failed.')
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run an ended job again."""
+    urls = 'all' if everything else 'failed'
+    press(job, lambda rpc, job_id: rpc.retry_crawl_job(job_id, urls=urls), as_json=as_json)
+
+
+def press(job: str, button: 'Callable[[Rpc, UUID], Awaitable[Job]]', *, as_json: bool) -> None:
+    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        from worker import console
+
+        changed = await button(rpc, await find_id(rpc, job))
+        console.print_answer(changed, console.print_status, as_json=as_json)
+        return ExitCode.OK
+
+    run(work)
+
+
+def read_options(words: list[str]) -> dict[str, object]:
+    """`KEY=VALUE`, the value as JSON if it is JSON, else as text."""
+    options: dict[str, object] = {}
+    for word in words:
+        name, sign, text = word.partition('=')
+        if not name or not sign:
+            raise SettingsError(f'--option {word} is not of the form KEY=VALUE')
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            options[name] = text
+    return options
+
+
+async def find_id(rpc: 'Rpc', job: str) -> UUID:
+    if job == LAST:
+        newest = await rpc.list_jobs(statuses=[], host=None, limit=1)
+        if not newest:
+            raise SettingsError('there is no job yet: silkline enqueue URL')
+        return newest[0].id
+    try:
+        return UUID(job)
+    except ValueError as error:
+        raise SettingsError(f'{job!r} is no id of a job: silkline jobs lists them') from error
+
+
+async def follow(rpc: 'Rpc', project: Project, job_id: UUID, *, as_json: bool) -> ExitCode:
+    from worker import console
+    from worker.watch import watch as watch_job
+
+    with shown(as_json=as_json) as show:
+        last = await watch_job(rpc, project, job_id, show)
+    if last.status == 'completed':
+        return ExitCode.OK
+    console.say(f'{last.status}{f": {last.error_code}" if last.error_code else ""}')
+    return ExitCode.NOT_COMPLETED
+
+
+@contextmanager
+def shown(*, as_json: bool) -> 'Generator[Callable[[Progress], None]]':
+    """A bar on a terminal, a line per change elsewhere, JSON lines for programs."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from worker import console
+
+    if as_json:
+        yield console.print_json
+        return
+    if not sys.stderr.isatty():
+        yield lambda progress: typer.echo(f'{progress.status}  {console.pages(progress)}')
+        return
+    columns = (
+        TextColumn('{task.fields[status]:10}'),
+        BarColumn(),
+        TextColumn('{task.fields[pages]}'),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task('', total=100, status='', pages='')
+
+        def draw(progress: 'Any') -> None:
+            bar.update(
+                task,
+                completed=progress.progress_percentage,
+                status=progress.status,
+                pages=console.pages(progress),
+            )
+
+        yield draw
+
+
+def run(work: 'Callable[[Rpc, Project], Coroutine[Any, Any, ExitCode]]') -> None:
+    """Do what a command does, and end as `errors.py` says."""
+    from worker import console
+    from worker.rpc import Rpc
+
+    async def enter() -> ExitCode:
+        project = read_project()
+        async with Rpc(project, patience_seconds=PATIENCE_SECONDS) as rpc:
+            return await work(rpc, project)
+
+    try:
+        code = asyncio.run(enter())
+    except SilklineError as error:
+        console.say(f'silkline: {error}')
+        code = error.exit_code
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    raise typer.Exit(code)
