@@ -23,7 +23,8 @@ async def serve() -> AsyncGenerator[tuple[str, int]]:
 
     application = web.Application()
     application.router.add_post('/', answer)
-    runner = web.AppRunner(application)
+    # Otherwise aiohttp waits ten seconds for the rest of a body that it has refused.
+    runner = web.AppRunner(application, lingering_time=0)
     await runner.setup()
     await web.TCPSite(runner, '127.0.0.1', 0).start()
     try:
