@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev format lint typecheck check test test-supabase demo up bench-queue bench-local lock clean
+.PHONY: help install install-dev format lint typecheck check test test-supabase demo up bench-queue bench-local bench-worker lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -51,6 +51,9 @@ bench-queue: .venv/.dev ## Measure the queue beside its peers (ARGS=--quick for 
 
 bench-local: .venv/.dev ## Measure the local stack (ARGS=--quick for the short form)
 	$(BIN)/python -m benchmarks.local $(ARGS)
+
+bench-worker: .venv/.dev ## Measure the worker (ARGS=--quick for the short form)
+	$(BIN)/python -m benchmarks.worker $(ARGS)
 
 lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock

@@ -161,7 +161,7 @@ def token(
     with failures_told():
         place.refuse_other_owner()
         name, _, domain = address.partition('@')
-        if not name or not domain:
+        if not name or not domain or len(address.split()) > 1:
             raise StackError(f'{email!r} is no e-mail address')
         if place.lock.wait_until_ready() is None:
             raise StackError(f'no stack is running in {place.path}: silkline up --detach')
@@ -184,6 +184,8 @@ def read_options(
     with extra_needed():
         from local.gateway.realtime import FREE_TIER
         from local.stack import Options
+    if not host.strip():
+        raise StackError('--host is empty: name an address, such as 127.0.0.1')
     if migrations is not None and not any(migrations.glob('[0-9]*_*.sql')):
         raise StackError(f'{migrations} holds no migrations (files like 20260101000000_name.sql)')
     dashboard = dashboard_directory()
@@ -310,6 +312,8 @@ def show_ready(place: StackDirectory, ready: 'Ready', *, is_detached: bool) -> N
         *([f'  dashboard  {ready.url}'] if ready.has_dashboard else []),
         f'  variables  {place.env_path}{" (new keys)" if ready.has_new_keys else ""}',
     ]
+    if ready.is_open:
+        lines.append('  others     machines that reach this one can reach the API, too (--host)')
     for port in ready.taken_ports:
         lines.append(f'  port {port} is taken; the one above stays from now on')
     typer.echo('\n'.join(lines), err=True)

@@ -71,7 +71,8 @@ def load_keys(path: Path) -> Keys:
         keys = make_keys()
     except msgspec.DecodeError as error:
         raise KeysError(
-            f'{path} holds no keys ({error}); silkline reset --keys has new ones made'
+            f'{path} holds no keys ({error}): remove that file, and silkline up makes new ones;'
+            ' the data stays'
         ) from error
     write_private(path, msgspec.json.format(msgspec.json.encode(asdict(keys))).decode())
     return keys

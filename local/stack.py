@@ -59,6 +59,8 @@ class Ready:
     migrations_applied: int
     has_dashboard: bool
     has_new_keys: bool
+    # Beyond this machine.
+    is_open: bool
     # The ports that were wanted and could not be had.
     taken_ports: tuple[int, ...]
     seconds: float
@@ -112,6 +114,7 @@ class Stack:
                     migrations_applied=len(applied),
                     has_dashboard=self.options.dashboard is not None,
                     has_new_keys=has_new_keys,
+                    is_open=self.options.host not in (LOOPBACK, 'localhost', '::1'),
                     taken_ports=self._taken_ports(port),
                     seconds=time.monotonic() - started_at,
                 )
@@ -208,6 +211,8 @@ def allow_many_sockets() -> None:
 
 def url_host(host: str) -> str:
     """How this machine reaches what listens on `host`."""
-    if host in ('0.0.0.0', '::', ''):  # noqa: S104 - compared, not listened on
+    if host == '0.0.0.0':  # noqa: S104 - compared, not listened on
         return LOOPBACK
+    if host == '::':
+        return '[::1]'
     return f'[{host}]' if ':' in host else host

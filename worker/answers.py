@@ -35,6 +35,7 @@ class Job(Answer):
     waits_for: str | None
     run_after: datetime
     worker_id: UUID | None
+    lease_token: UUID | None
     attempt: int
     retry_count: int
     max_retries: int
@@ -58,6 +59,25 @@ class Lease(Answer):
     job_id: UUID | None
     command: Command
     status: JobStatus | None
+
+
+class Checkpoint(Answer):
+    """The answer of a checkpoint; `tasks`, `links` and `hosts` are for the runner."""
+
+    command: Command
+    drained: bool = False
+    pending: int = 0
+    next_in_seconds: float | None = None
+    tasks: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
+    hosts: list[dict[str, Any]] = []
+
+
+class Pace(Answer):
+    """How often a worker reports, and after which silence its jobs go to another."""
+
+    heartbeat_every_seconds: float = 10.0
+    stale_after_seconds: float = 120.0
 
 
 class Progress(Answer):

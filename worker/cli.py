@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from worker import __version__, job_commands, queue_commands
+from worker import __version__, job_commands, queue_commands, worker_command
 from worker.paths import migrations_directory
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(worker_command.commands)
 app.add_typer(job_commands.commands)
 app.add_typer(queue_commands.commands)
 

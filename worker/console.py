@@ -76,6 +76,7 @@ def print_jobs(jobs: Sequence[Job]) -> None:
 
 def print_progress(progress: Progress, events: Iterable[Event]) -> None:
     lines = [
+        ('job', f'{progress.job_id} ({progress.kind} of {progress.host})'),
         ('status', f'{progress.status}{" (its worker is saving)" if progress.is_saving else ""}'),
         ('pages', pages(progress)),
         ('read', amount(progress.bytes)),
@@ -88,7 +89,7 @@ def print_progress(progress: Progress, events: Iterable[Event]) -> None:
     if progress.error_code:
         lines.append(('error', f'{progress.error_code}: {progress.error_message or ""}'))
     for name, text in lines:
-        typer.echo(f'{name:9} {text}')
+        typer.echo(f'{name:9} {plain(text)}')
     for event in events:
         change = f'{event.from_status or "":>10} -> {event.to_status:<10}'
         typer.echo(f'{event.at:%Y-%m-%d %H:%M:%S}  {change} {event.reason} by {event.actor}')
@@ -96,7 +97,7 @@ def print_progress(progress: Progress, events: Iterable[Event]) -> None:
 
 def print_explanation(explanation: Explanation) -> None:
     for reason in explanation.reasons:
-        typer.echo(f'{reason.code}: {reason.text}')
+        typer.echo(f'{reason.code}: {plain(reason.text)}')
     if not explanation.reasons:
         typer.echo(explanation.status)
 
@@ -135,23 +136,31 @@ def print_workers(workers: Sequence[WorkerInfo]) -> None:
 def print_checks(checks: Sequence[Check]) -> None:
     for check in checks:
         console().print(coloured(f'{check.status:8}', check.status), end='')
-        typer.echo(f'{check.check_name}: {check.detail}')
+        typer.echo(f'{check.check_name}: {plain(check.detail)}')
         if check.status != 'ok':
             typer.echo(f'        {check.hint}')
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     table = Table(box=None, pad_edge=False, header_style='bold')
-    for name in head:
-        table.add_column(name, overflow='fold')
+    for nth, name in enumerate(head):
+        # The first is an id, to be copied whole; the last is the longest.
+        table.add_column(name, no_wrap=True, min_width=36 if nth == 0 and len(head) > 2 else None)
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row))
     console().print(table)
 
 
 def console() -> Console:
-    # Into a pipe, lines are as long as they are.
-    return Console(width=None if sys.stdout.isatty() else 400, highlight=False)
+    # Into a pipe, nothing is cut.
+    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+
+
+def plain(text: str) -> str:
+    """Without what would steer a terminal: texts of errors may come from a crawled site."""
+    return ''.join(
+        char if char.isprintable() or char in '\n\t' else repr(char)[1:-1] for char in text
+    )
 
 
 def coloured(text: str, word: str | None = None) -> Text:

@@ -3,7 +3,9 @@
 SilklineError
 ├── SettingsError     the environment does not say where the project is, or how to enter it
 ├── ApiRefused        the API understood and said no
-└── ApiUnavailable    the API could not be asked, though it was tried again
+├── ApiUnavailable    the API could not be asked, though it was tried again
+├── PipeError         a runner does not keep to the protocol (pipe.py)
+└── CannotStart       a runner could not be started (process.py)
 """
 
 from enum import IntEnum

@@ -211,16 +211,17 @@ def press(job: str, button: 'Callable[[Rpc, UUID], Awaitable[Job]]', *, as_json:
 
 
 def read_options(words: list[str]) -> dict[str, object]:
-    """`KEY=VALUE`, the value as JSON if it is JSON, else as text."""
+    """`KEY=VALUE`, the value as JSON if it is JSON, else as text. No option is null."""
     options: dict[str, object] = {}
     for word in words:
         name, sign, text = word.partition('=')
         if not name or not sign:
             raise SettingsError(f'--option {word} is not of the form KEY=VALUE')
         try:
-            options[name] = json.loads(text)
+            value = json.loads(text)
         except ValueError:
-            options[name] = text
+            value = None
+        options[name] = text if value is None else value
     return options
 
 

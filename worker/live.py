@@ -1,8 +1,8 @@
-"""Realtime, heard by somebody who does not depend on it.
+"""Realtime, for somebody who does not depend on it.
 
 Owns the client library and its ways of going deaf: a connection or a channel that ends is made
-anew, for ever, and what a callback raises stays here. Messages are hints; whoever needs to know
-asks the database.
+anew, for ever, and what a callback raises stays here. Also tells progress, and forgets it where
+it cannot. Messages are hints; whoever needs to know asks the database.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
+import httpx
 from realtime import AsyncRealtimeClient, RealtimeSubscribeStates
 from realtime.types import BroadcastPayload
 
@@ -23,6 +24,8 @@ LONGEST_PAUSE_SECONDS = 15.0
 LOOK_SECONDS = 1.0
 JOIN_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
+PUBLISH_EVERY_SECONDS = 1.0
+PUBLISH_SECONDS = 5.0
 
 Hear = Callable[[str, Mapping[str, Any]], None]
 
@@ -101,3 +104,56 @@ def guarded(hear: Hear) -> Callable[[BroadcastPayload], None]:
             logger.exception('a live message could not be used')
 
     return heard
+
+
+class Publisher:
+    """Tells the latest progress of each job, at most once a second, and all jobs in one call.
+
+    Over HTTP, since sending so needs no joined channel that could have ended unnoticed. What
+    cannot be told is dropped: it never delays and never fails a crawl.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._latest: dict[str, Mapping[str, Any]] = {}
+        self._news = asyncio.Event()
+
+    def publish(self, topic: str, payload: Mapping[str, Any]) -> None:
+        self._latest[topic] = payload
+        self._news.set()
+
+    async def run(self) -> NoReturn:
+        headers = {
+            'apikey': self._project.key,
+            'Authorization': f'Bearer {self._project.bearer}',
+        }
+        async with httpx.AsyncClient(
+            headers=headers, timeout=PUBLISH_SECONDS, trust_env=not self._project.is_local
+        ) as client:
+            pause = PUBLISH_EVERY_SECONDS
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                latest, self._latest = self._latest, {}
+                is_told = await self._tell(client, latest)
+                # Realtime that is away is asked less and less often.
+                pause = PUBLISH_EVERY_SECONDS if is_told else min(pause * 2, LONGEST_PAUSE_SECONDS)
+                await asyncio.sleep(pause)
+
+    async def _tell(
+        self, client: httpx.AsyncClient, latest: Mapping[str, Mapping[str, Any]]
+    ) -> bool:
+        messages = [
+            {'topic': topic, 'event': 'progress', 'payload': payload, 'private': True}
+            for topic, payload in latest.items()
+        ]
+        try:
+            answer = await client.post(
+                f'{self._project.url}/realtime/v1/api/broadcast', json={'messages': messages}
+            )
+        except httpx.HTTPError as error:
+            logger.debug('progress was not told: %s', error)
+            return False
+        if answer.is_error:
+            logger.debug('progress was not told: %s', answer.status_code)
+        return not answer.is_error

@@ -8,9 +8,9 @@ here, and come out as the types of `answers.py`.
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
 import httpx
@@ -20,11 +20,13 @@ from pydantic import TypeAdapter, ValidationError
 from worker import __version__
 from worker.answers import (
     Check,
+    Checkpoint,
     Event,
     Explanation,
     Job,
     JobStatus,
     Lease,
+    Pace,
     Progress,
     QueueStats,
     WorkerInfo,
@@ -43,12 +45,22 @@ PASSING_CLASSES = ('08', '40', '53', '55', '57')
 
 T = TypeVar('T')
 
+# Told of each attempt: the function, how it went, and how long it took.
+OnCall = Callable[[str, Literal['ok', 'refused', 'failed'], float], None]
+
 
 class Rpc:
     """Enter it to call; leaving it closes the connections."""
 
-    def __init__(self, project: Project, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        project: Project,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        on_call: OnCall = lambda name, outcome, seconds: None,
+    ) -> None:
         self._project = project
+        self._on_call = on_call
         self._patience_seconds = patience_seconds
         self._http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=not project.is_local)
         self._client = AsyncPostgrestClient(
@@ -149,6 +161,44 @@ class Rpc:
         }
         return await self._call('heartbeat_crawl_jobs', params, list[Lease])
 
+    async def checkpoint_crawl_job(
+        self, lease_token: UUID, batch: Mapping[str, object], *, want: int
+    ) -> Checkpoint:
+        params = {'p_lease_token': str(lease_token), 'p_batch': batch, 'p_want': want}
+        return await self._call('checkpoint_crawl_job', params, Checkpoint)
+
+    async def complete_crawl_job(
+        self, lease_token: UUID, *, result: Mapping[str, object]
+    ) -> list[Lease]:
+        params = {'p_lease_token': str(lease_token), 'p_result': result}
+        return await self._call('complete_crawl_job', params, list[Lease])
+
+    async def fail_crawl_job(
+        self, lease_token: UUID, *, error_code: str, error_message: str, is_retryable: bool
+    ) -> list[Lease]:
+        params = {
+            'p_lease_token': str(lease_token),
+            'p_error_code': error_code,
+            'p_error_message': error_message,
+            'p_is_retryable': is_retryable,
+        }
+        return await self._call('fail_crawl_job', params, list[Lease])
+
+    async def release_crawl_job(self, lease_token: UUID, *, reason: str) -> list[Lease]:
+        params = {'p_lease_token': str(lease_token), 'p_reason': reason}
+        return await self._call('release_crawl_job', params, list[Lease])
+
+    async def read_pace(self) -> Pace:
+        """As the operator set it; a key that may not read it goes by the defaults."""
+        request = self._client.from_('crawl_settings').select(
+            'heartbeat_every_seconds,stale_after_seconds'
+        )
+        try:
+            rows = checked(list[Pace], await self._try('crawl_settings', request))
+        except ApiRefused:
+            return Pace()
+        return rows[0] if rows else Pace()
+
     async def list_jobs(
         self, *, statuses: Sequence[JobStatus], host: str | None, limit: int
     ) -> list[Job]:
@@ -186,25 +236,37 @@ class Rpc:
         deadline = time.monotonic() + self._patience_seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
+            asked_at = time.monotonic()
             try:
-                return (await request.execute()).data
+                data = (await request.execute()).data
+                self._on_call(name, 'ok', time.monotonic() - asked_at)
+                return data
             except APIError as error:
                 code = error.code or ''
                 message = error.message or 'the API refused without a word'
                 if not is_passing(code):
-                    raise ApiRefused(code, message, hint=error.hint) from error
+                    self._on_call(name, 'refused', time.monotonic() - asked_at)
+                    raise self._refused(code, message, error.hint) from error
                 reason = message
             except httpx.TransportError as error:
                 reason = str(error) or type(error).__name__
+            self._on_call(name, 'failed', time.monotonic() - asked_at)
             # With jitter: workers that fell together do not rise together.
             wait = pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
             if time.monotonic() + wait > deadline:
                 advice = ': silkline up' if self._project.is_local else ''
-                raise ApiUnavailable(
-                    f'{self._project.url} does not answer {name} ({reason}){advice}'
-                )
+                raise ApiUnavailable(f'{self._project.url} does not answer ({reason}){advice}')
             await asyncio.sleep(wait)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    def _refused(self, code: str, message: str, hint: str | None) -> ApiRefused:
+        """In words for somebody who does not know PostgREST."""
+        if code in ('PGRST202', 'PGRST205'):
+            message = f'the queue is not installed in {self._project.url}, or is another version'
+            hint = "In your project's directory: silkline install, then supabase db push."
+        elif code == '42501':
+            hint = hint or 'The key may not do this: is SUPABASE_SECRET_KEY a secret key?'
+        return ApiRefused(code, message, hint=hint)
 
 
 def is_passing(code: str) -> bool:

@@ -47,6 +47,8 @@ def read_project(
         )
     try:
         lines = path.read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise SettingsError(f'{path} is damaged: silkline down and up write it anew') from error
     except OSError as error:
         raise SettingsError(f'{path} cannot be read: {error.strerror}') from error
     variables = {name: value for name, _, value in (line.partition('=') for line in lines)}
@@ -61,7 +63,9 @@ def make_project(variables: Mapping[str, str], *, where: str, is_local: bool = F
             f'SUPABASE_URL in {where} is no address like https://<project>.supabase.co'
         )
     if parts.username or parts.password or parts.query or parts.path:
-        raise SettingsError(f'SUPABASE_URL in {where} is more than scheme, host and port')
+        raise SettingsError(
+            f'SUPABASE_URL in {where} is more than scheme, host and port: leave out the rest'
+        )
     secret = first(variables, SECRET_KEYS)
     if secret is not None:
         return Project(url, secret, is_local=is_local)

@@ -78,7 +78,8 @@ class Dashboard:
 async def refuse_service(request: web.Request) -> web.StreamResponse:
     """Say what the local stack does not have, and what stands in for it."""
     service = request.match_info['service']
-    body = {'message': f'the local stack has no {service}', 'hint': 'See docs/local.md.'}
+    message = f'the local stack has no {service}: see docs/local.md'
     if service == 'auth':
-        body['hint'] = '`silkline token <email>` prints an access token; see docs/local.md.'
-    raise Refusal(404, body)
+        # In the message, because clients show no more of it.
+        message = 'the local stack has no Auth: silkline token <email> prints an access token'
+    raise Refusal(404, {'message': message})

@@ -50,3 +50,19 @@ def test_the_local_stack_is_measured_and_far_from_its_limits() -> None:
     assert claims['pending_crawl_work over 16 connections'] == 'ok'
     assert claims['broadcast by a client to 200 sockets, p95'] == 'ok'
     assert claims['broadcast by the database to 200 sockets, p95'] == 'ok'
+
+
+@pytest.mark.timeout(240)
+def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
+    claims = judge('benchmarks.worker')
+
+    assert set(claims) == {
+        'enqueue to the end of a one-page job, p50',
+        'memory of an idle worker',
+        'requests of an idle worker',
+        '100 small jobs over 50 slots, completed',
+    }
+    # Times depend on the machine; these do not.
+    assert claims['memory of an idle worker'] == 'ok'
+    assert claims['requests of an idle worker'] == 'ok'
+    assert claims['100 small jobs over 50 slots, completed'] == 'ok'

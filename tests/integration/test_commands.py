@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 from aiohttp import ClientSession, web
 
-from tests.support.servers import MIGRATIONS
+from tests.support.servers import MIGRATIONS, ROOT
 from tests.support.stack import SILKLINE, StackProcess
 from tests.support.waiting import wait_until
 
@@ -287,7 +287,7 @@ def test_an_api_that_is_away_ends_with_3_and_says_what_to_do(user: User) -> None
     key = user.stack.variables['SUPABASE_SECRET_KEY']
     done = user.run('stats', code=3, SUPABASE_URL='http://127.0.0.1:9', SUPABASE_SECRET_KEY=key)
 
-    assert 'http://127.0.0.1:9 does not answer crawl_queue_stats' in done.stderr
+    assert 'http://127.0.0.1:9 does not answer' in done.stderr
     assert key not in done.stderr
 
 
@@ -312,6 +312,19 @@ def test_without_a_project_a_command_says_what_is_missing(directory: Path, user:
     assert done.returncode == 2
     assert 'SUPABASE_URL is not set' in done.stderr
     assert 'silkline up' in done.stderr
+
+
+def test_the_worker_can_be_run_as_a_file(directory: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / 'worker/worker.py'), '--help'],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert '--slots' in done.stdout
 
 
 def test_install_adds_the_migrations_and_overwrites_nothing(directory: Path, user: User) -> None:

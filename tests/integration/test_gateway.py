@@ -182,5 +182,5 @@ def test_services_that_are_not_there_say_so_to_every_method(gateway: GatewayThre
     for method in ('GET', 'POST', 'DELETE'):
         answer = httpx.request(method, f'{gateway.url}/auth/v1/token')
         assert answer.status_code == 404
-        assert 'silkline token' in answer.json()['hint']
+        assert 'silkline token' in answer.json()['message']
         assert httpx.request(method, f'{gateway.url}/storage/v1/object/x').status_code == 404

@@ -96,9 +96,7 @@ def test_what_passes_is_tried_again(trouble: Answer) -> None:
     assert len(api.calls) == 3
 
 
-@pytest.mark.parametrize(
-    ('status', 'code'), [(409, 'PT409'), (404, 'PGRST202'), (403, '42501'), (400, '22P02')]
-)
+@pytest.mark.parametrize(('status', 'code'), [(409, 'PT409'), (403, '42501'), (400, '22P02')])
 def test_what_is_refused_is_not_tried_again(status: int, code: str) -> None:
     api = Api([(status, refusal(code))])
     with pytest.raises(ApiRefused) as refused:
@@ -107,6 +105,13 @@ def test_what_is_refused_is_not_tried_again(status: int, code: str) -> None:
     assert (refused.value.code, refused.value.hint) == (code, 'do that')
     assert str(refused.value) == 'it is so\ndo that'
     assert len(api.calls) == 1
+
+
+def test_a_project_without_the_queue_is_told_how_to_install_it() -> None:
+    with pytest.raises(ApiRefused, match='not installed') as refused:
+        ask(Api([(404, refusal('PGRST202'))]))
+
+    assert 'silkline install' in (refused.value.hint or '')
 
 
 def test_an_answer_without_json_that_is_no_failure_is_a_refusal() -> None:
@@ -119,7 +124,7 @@ def test_an_answer_without_json_that_is_no_failure_is_a_refusal() -> None:
 
 def test_patience_ends() -> None:
     api = Api([(503, refusal('PGRST000'))])
-    with pytest.raises(ApiUnavailable, match='does not answer crawl_queue_stats'):
+    with pytest.raises(ApiUnavailable, match='does not answer'):
         ask(api, patience_seconds=1)
 
     assert len(api.calls) >= 2

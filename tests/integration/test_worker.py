@@ -1,0 +1,539 @@
+"""`silkline worker` against a stack: killed, stopped, frozen and cut off while jobs run.
+
+Everything is real: the worker is a process, its jobs are processes, the API is that of
+`silkline up`. Jobs crawl generated sites, slow enough to be caught at work.
+"""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+
+from tests.support.runner import is_running
+from tests.support.stack import StackProcess
+from tests.support.waiting import wait_until
+from tests.support.worker import Queue, WorkerProcess
+
+HEARTBEAT_SECONDS = 1
+STALE_SECONDS = 4
+
+# Half a second of work for one runner, and three seconds.
+SHORT = {'pages': 20, 'links': 5, 'delay_ms': 50}
+LONG = {'pages': 60, 'links': 5, 'delay_ms': 100}
+
+
+@pytest.fixture(scope='module')
+def stack() -> Iterator[StackProcess]:
+    with TemporaryDirectory(prefix='silkline-') as name:
+        Path(name).chmod(0o711)
+        with StackProcess(Path(name) / '.silkline') as stack:
+            yield stack
+
+
+@pytest.fixture
+def queue(stack: StackProcess) -> Iterator[Queue]:
+    """The queue, with nothing in it that another test has left."""
+    queue = Queue(stack)
+    set_pace(queue, HEARTBEAT_SECONDS, STALE_SECONDS)
+    yield queue
+    queue.clear()
+    queue.close()
+
+
+def set_pace(queue: Queue, heartbeat_seconds: int, stale_seconds: int) -> None:
+    queue.stack.execute(
+        'update crawl_settings set heartbeat_every_seconds = %s, stale_after_seconds = %s,'
+        ' backoff_base_seconds = 1, backoff_cap_seconds = 1',
+        [heartbeat_seconds, stale_seconds],
+    )
+
+
+def is_gone(pids: set[int]) -> bool:
+    return not any(is_running(pid) for pid in pids)
+
+
+# A runner dies
+
+
+def test_a_killed_runner_gives_its_job_back_at_once_and_disturbs_no_other(
+    queue: Queue, directory: Path
+) -> None:
+    with WorkerProcess(queue.stack, directory) as worker:
+        hit = queue.enqueue(**LONG)
+        [runner] = worker.wait_for_runners(1)
+        other = queue.enqueue(**LONG)
+        queue.wait_for_pages(3, hit, other)
+
+        os.kill(runner, signal.SIGKILL)
+        wait_until(lambda: queue.job(hit)['error_code'], seconds=2, what='the error')
+        assert queue.job(hit)['error_code'] == 'crashed:SIGKILL'
+        assert queue.job(hit)['retry_count'] == 1
+        queue.wait_for('completed', hit, other)
+
+    queue.assert_complete_once(hit, pages=60)
+    queue.assert_complete_once(other, pages=60)
+    assert queue.job(other)['attempt'] == 1
+
+
+def test_a_killed_runner_without_retries_left_fails_its_job_with_its_code(
+    queue: Queue, directory: Path
+) -> None:
+    queue.stack.execute('update crawl_settings set default_max_retries = 0', [])
+    try:
+        job = queue.enqueue(**LONG)
+    finally:
+        queue.stack.execute('update crawl_settings set default_max_retries = 3', [])
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(3, job)
+        [runner] = worker.runners()
+        os.kill(runner, signal.SIGKILL)
+        queue.wait_for('failed', job, seconds=2)
+
+    assert queue.job(job)['error_code'] == 'crashed:SIGKILL'
+
+
+def test_a_page_that_kills_its_process_is_convicted_and_its_job_goes_on(
+    queue: Queue, directory: Path
+) -> None:
+    poisoned = queue.enqueue(pages=5, links=5, crash='SIGSEGV', crash_at=2)
+    fine = queue.enqueue(**SHORT)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for('completed', poisoned, fine)
+        assert not worker.has_ended
+
+    told = queue.progress(poisoned)
+    assert (told['pages_done'], told['pages_failed']) == (4, 1)
+    queue.assert_complete_once(fine, pages=20)
+
+
+def test_a_worker_without_descriptors_fails_the_job_as_start_and_lives_on(
+    queue: Queue, directory: Path
+) -> None:
+    with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
+        queue.wait_for('completed', queue.enqueue(**SHORT))
+        wait_until(lambda: not worker.runners(), what='an idle worker')
+        most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+        highest = max(int(path.name) for path in Path(f'/proc/{worker.pid}/fd').iterdir())
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (highest + 3, most[1]))
+        job = queue.enqueue(**SHORT)
+        wait_until(lambda: queue.job(job)['error_code'] == 'start', seconds=5, what='start')
+
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, most)
+        queue.wait_for('completed', job)
+    queue.assert_complete_once(job, pages=20)
+
+
+# The worker dies
+
+
+def test_a_killed_worker_that_is_started_again_runs_its_jobs_at_once(
+    queue: Queue, directory: Path
+) -> None:
+    set_pace(queue, 10, 120)
+    jobs = [queue.enqueue(**LONG) for _ in range(2)]
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(5, *jobs)
+        runners = worker.runners()
+        worker.kill()
+    wait_until(lambda: is_gone(runners), seconds=2, what='the end of the runners')
+    saved = {job: queue.finished(job) for job in jobs}
+
+    with WorkerProcess(queue.stack, directory):
+        wait_until(
+            lambda: all(queue.job(job)['attempt'] == 2 for job in jobs),
+            seconds=5,
+            what='a second attempt',
+        )
+        queue.wait_for('completed', *jobs)
+    for job in jobs:
+        queue.assert_complete_once(job, pages=60)
+        assert saved[job].items() <= queue.finished(job).items()
+
+
+def test_a_killed_workers_jobs_go_to_another_once_they_are_stale(
+    queue: Queue, directory: Path
+) -> None:
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory / 'one') as worker:
+        queue.wait_for_pages(5, job)
+        runners = worker.runners()
+        with WorkerProcess(queue.stack, directory / 'two') as other:
+            other.wait_for_output('slots')
+            worker.kill()
+            wait_until(lambda: is_gone(runners), seconds=2, what='the end of the runners')
+            wait_until(
+                lambda: queue.job(job)['attempt'] == 2,
+                seconds=STALE_SECONDS + 5,
+                what='a second attempt',
+            )
+            queue.wait_for('completed', job)
+    assert queue.job(job)['retry_count'] == 1
+    queue.assert_complete_once(job, pages=60)
+
+
+def test_a_wrong_key_does_not_cost_the_notes_of_a_killed_worker(
+    queue: Queue, directory: Path
+) -> None:
+    set_pace(queue, 10, 120)
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(2, job)
+        worker.kill()
+    variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': 'sb_secret_wrong'}
+    with WorkerProcess(queue.stack, directory, variables=variables) as mistaken:
+        assert mistaken.wait() == 1
+
+    with WorkerProcess(queue.stack, directory):
+        wait_until(lambda: queue.job(job)['attempt'] == 2, seconds=5, what='a second attempt')
+
+
+def test_a_damaged_note_still_gives_back_what_can_be_read(queue: Queue, directory: Path) -> None:
+    set_pace(queue, 10, 120)
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(2, job)
+        worker.kill()
+    [note] = directory.iterdir()
+    note.write_bytes(note.read_bytes() + b'\xff' * 37 + b'01a1e38a-6f1d')
+
+    with WorkerProcess(queue.stack, directory):
+        wait_until(lambda: queue.job(job)['attempt'] == 2, seconds=5, what='a second attempt')
+        wait_until(lambda: not note.exists(), what='the end of the note')
+
+
+# The worker freezes
+
+
+def test_a_frozen_worker_that_wakes_up_late_changes_nothing(queue: Queue, directory: Path) -> None:
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory / 'one') as frozen:
+        queue.wait_for_pages(5, job)
+        runners = frozen.runners()
+        frozen.send(signal.SIGSTOP)
+        with WorkerProcess(queue.stack, directory / 'two', '--once') as other:
+            assert other.wait() == 0
+        queue.assert_complete_once(job, pages=60)
+        before = queue.job(job), queue.finished(job)
+
+        frozen.send(signal.SIGCONT)
+        wait_until(lambda: is_gone(runners), seconds=5, what='the end of its runners')
+        frozen.wait_for_output(f'job {job}: lost')
+        later = queue.enqueue(**SHORT)
+        queue.wait_for('completed', later)
+
+        assert (queue.job(job), queue.finished(job)) == before
+        queue.assert_complete_once(job, pages=60)
+
+
+# The worker is told to stop
+
+
+def test_sigterm_hands_in_four_jobs_and_another_worker_goes_on_where_they_were(
+    queue: Queue, directory: Path
+) -> None:
+    jobs = [queue.enqueue(**LONG) for _ in range(4)]
+    with WorkerProcess(queue.stack, directory / 'one', '--grace', '10') as worker:
+        queue.wait_for_pages(5, *jobs)
+        worker.send(signal.SIGTERM)
+        assert worker.wait(10) == 0
+    for job in jobs:
+        row = queue.job(job)
+        assert (row['status'], row['retry_count'], row['worker_id']) == ('pending', 0, None)
+    assert list((directory / 'one').iterdir()) == []
+    saved = {job: queue.finished(job) for job in jobs}
+
+    with WorkerProcess(queue.stack, directory / 'two', '--burst') as other:
+        assert other.wait() == 0
+    for job in jobs:
+        queue.assert_complete_once(job, pages=60)
+        assert len(saved[job]) >= 5
+        assert saved[job].items() <= queue.finished(job).items()
+        assert queue.job(job)['retry_count'] == 0
+
+
+def test_a_page_that_outlasts_the_grace_is_cut_off_and_its_job_released(
+    queue: Queue, directory: Path
+) -> None:
+    set_pace(queue, 10, 120)
+    job = queue.enqueue(pages=4, links=5, slow=3, slow_ms=60_000)
+    with WorkerProcess(queue.stack, directory, '--grace', '1') as worker:
+        queue.wait_for_pages(3, job)
+        worker.send(signal.SIGTERM)
+        assert worker.wait(4) == 0
+    row = queue.job(job)
+
+    assert (row['status'], row['retry_count'], row['worker_id']) == ('pending', 0, None)
+
+
+def test_a_second_sigterm_ends_at_once_and_the_next_worker_takes_over(
+    queue: Queue, directory: Path
+) -> None:
+    set_pace(queue, 10, 120)
+    job = queue.enqueue(pages=4, links=5, slow=3, slow_ms=60_000)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(3, job)
+        [runner] = worker.runners()
+        worker.send(signal.SIGTERM)
+        worker.wait_for_output('to hand in')
+        worker.send(signal.SIGTERM)
+        assert worker.wait(2) == 130
+    wait_until(lambda: is_gone({runner}), seconds=2, what='the end of its runner')
+
+    with WorkerProcess(queue.stack, directory):
+        wait_until(lambda: queue.job(job)['attempt'] == 2, seconds=5, what='a second attempt')
+
+
+# Users press buttons
+
+
+def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory: Path) -> None:
+    seconds: list[float] = []
+    with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
+        for _ in range(20):
+            job = queue.enqueue(pages=4, links=5, slow=3, slow_ms=60_000)
+            [runner] = worker.wait_for_runners(1)
+            queue.wait_for('processing', job)
+            pressed_at = time.monotonic()
+            queue.press('cancel', job)
+            wait_until(lambda: is_gone({runner}), seconds=5, what='the end of the runner')  # noqa: B023
+            seconds.append(time.monotonic() - pressed_at)
+            wait_until(lambda: not queue.progress(job)['is_saving'], what='the lease')  # noqa: B023
+    seconds.sort()
+    print(f'cancel: p50 {seconds[9]:.3f} s, p95 {seconds[18]:.3f} s, longest {seconds[19]:.3f} s')
+
+    assert seconds[18] < 2
+
+
+def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory: Path) -> None:
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(5, job)
+        queue.press('pause', job)
+        wait_until(lambda: not queue.progress(job)['is_saving'], seconds=3, what='saved')
+        row = queue.job(job)
+        assert (row['status'], row['worker_id']) == ('paused', None)
+        assert worker.runners() == set()
+        saved = queue.finished(job)
+        assert queue.progress(job)['pages_in_progress'] == 0
+
+        queue.press('resume', job)
+        queue.wait_for('completed', job)
+    queue.assert_complete_once(job, pages=60)
+    assert saved.items() <= queue.finished(job).items()
+    assert queue.job(job)['retry_count'] == 0
+
+
+def test_a_pause_does_not_wait_for_a_slow_page(queue: Queue, directory: Path) -> None:
+    job = queue.enqueue(pages=4, links=5, slow=3, slow_ms=60_000)
+    with WorkerProcess(queue.stack, directory):
+        queue.wait_for_pages(3, job)
+        queue.press('pause', job)
+        wait_until(lambda: not queue.progress(job)['is_saving'], seconds=3, what='saved')
+
+    assert queue.status(job) == 'paused'
+    assert len(queue.finished(job)) == 3
+
+
+def test_pausing_and_resuming_in_quick_succession_loses_nothing(
+    queue: Queue, directory: Path
+) -> None:
+    set_pace(queue, 10, 120)
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory):
+        for count in range(2, 14, 2):
+            queue.wait_for_pages(count, job)
+            queue.press('pause', job)
+            queue.press('resume', job)
+        queue.wait_for('completed', job)
+    queue.assert_complete_once(job, pages=60)
+
+
+def test_a_stopped_job_keeps_what_it_has(queue: Queue, directory: Path) -> None:
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory):
+        queue.wait_for_pages(5, job)
+        queue.press('stop', job)
+        wait_until(lambda: not queue.progress(job)['is_saving'], seconds=3, what='saved')
+
+    assert queue.status(job) == 'stopped'
+    assert 5 <= len(queue.finished(job)) < 60
+
+
+# What the worker stands on falls
+
+
+def test_a_worker_outlives_the_database(queue: Queue, directory: Path) -> None:
+    set_pace(queue, 2, 60)
+    jobs = [queue.enqueue(**LONG) for _ in range(2)]
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(5, *jobs)
+        note = queue.stack.directory / 'postgres/data/postmaster.pid'
+        server = int(note.read_text().split()[0])
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: is_gone({server}), what='the end of the database')
+        queue.wait_for('completed', *jobs)
+        assert not worker.has_ended
+    for job in jobs:
+        queue.assert_complete_once(job, pages=60)
+        assert queue.job(job)['attempt'] == 1
+
+
+def test_a_worker_outlives_the_whole_stack(queue: Queue, directory: Path) -> None:
+    set_pace(queue, 2, 60)
+    jobs = [queue.enqueue(**LONG) for _ in range(2)]
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(5, *jobs)
+        queue.stack.end(signal.SIGKILL)
+        queue.stack.start()
+        queue.wait_for('completed', *jobs, seconds=60)
+        later = queue.enqueue(**SHORT)
+        queue.wait_for('completed', later)
+        assert not worker.has_ended
+    for job in jobs:
+        queue.assert_complete_once(job, pages=60)
+        assert queue.job(job)['attempt'] == 1
+
+
+def test_a_worker_that_is_cut_off_ends_its_runners_before_its_leases_end(
+    queue: Queue, directory: Path
+) -> None:
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for_pages(5, job)
+        runners = worker.runners()
+        # Frozen, it takes connections and answers none: the worst way to be away.
+        os.kill(queue.stack.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: is_gone(runners), seconds=STALE_SECONDS, what='their end')
+        finally:
+            os.kill(queue.stack.pid, signal.SIGCONT)
+        queue.wait_for('completed', job, seconds=40)
+        assert not worker.has_ended
+    queue.assert_complete_once(job, pages=60)
+
+
+def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
+    queue: Queue, directory: Path
+) -> None:
+    set_pace(queue, 10, 120)
+    job = queue.enqueue(**LONG)
+    with WorkerProcess(queue.stack, directory, '--grace', '2') as worker:
+        queue.wait_for_pages(5, job)
+        os.kill(queue.stack.pid, signal.SIGSTOP)
+        try:
+            worker.send(signal.SIGTERM)
+            assert worker.wait(10) == 0
+        finally:
+            os.kill(queue.stack.pid, signal.SIGCONT)
+
+    with WorkerProcess(queue.stack, directory):
+        wait_until(lambda: queue.job(job)['attempt'] == 2, seconds=5, what='a second attempt')
+        queue.wait_for('completed', job)
+    queue.assert_complete_once(job, pages=60)
+
+
+# Many jobs, many workers
+
+
+def test_sixty_jobs_leave_no_zombie_and_no_descriptor(queue: Queue, directory: Path) -> None:
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for('completed', *[queue.enqueue(pages=3) for _ in range(4)])
+        wait_until(lambda: not worker.runners(), what='an idle worker')
+        before = len(worker.descriptors())
+        jobs = [queue.enqueue(pages=3) for _ in range(60)]
+        queue.wait_for('completed', *jobs, seconds=60)
+
+        wait_until(lambda: not worker.runners(), what='no child, dead or alive')
+        wait_until(lambda: len(worker.descriptors()) <= before, what='its descriptors')
+    for job in jobs:
+        queue.assert_complete_once(job, pages=3)
+
+
+def test_two_workers_share_a_queue_and_run_no_job_twice(queue: Queue, directory: Path) -> None:
+    jobs = [queue.enqueue(pages=5, delay_ms=50) for _ in range(16)]
+    words = ('--burst', '--slots', '2')
+    with (
+        WorkerProcess(queue.stack, directory, *words) as one,
+        WorkerProcess(queue.stack, directory, *words) as two,
+    ):
+        assert (one.wait(), two.wait()) == (0, 0)
+        for job in jobs:
+            started = [f'job {job}: starting' in worker.output for worker in (one, two)]
+            assert sorted(started) == [False, True]
+            assert queue.job(job)['attempt'] == 1
+            queue.assert_complete_once(job, pages=5)
+    assert list(directory.iterdir()) == []
+
+
+def test_once_is_one_job(queue: Queue, directory: Path) -> None:
+    jobs = [queue.enqueue(pages=3) for _ in range(2)]
+    with WorkerProcess(queue.stack, directory, '--once') as worker:
+        assert worker.wait() == 0
+
+    assert [queue.status(job) for job in jobs] == ['completed', 'pending']
+
+
+# At the start
+
+
+def test_a_worker_that_reaches_no_api_says_so_and_ends_with_3(
+    queue: Queue, directory: Path
+) -> None:
+    variables = {'SUPABASE_URL': 'http://127.0.0.1:9', 'SUPABASE_SECRET_KEY': 'sb_secret_x'}
+    with WorkerProcess(queue.stack, directory, variables=variables) as worker:
+        assert worker.wait(8) == 3
+
+        assert 'http://127.0.0.1:9 does not answer' in worker.output
+        assert 'Traceback' not in worker.output
+
+
+def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
+    queue: Queue, directory: Path
+) -> None:
+    key = f'sb_secret_{uuid4().hex}'
+    variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': key}
+    with WorkerProcess(queue.stack, directory, variables=variables) as worker:
+        assert worker.wait(8) == 1
+
+        assert 'Invalid API key' in worker.output
+        assert key not in worker.output
+        assert 'Traceback' not in worker.output
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(queue: Queue, directory: Path) -> None:
+    (directory / 'file').touch()
+    with WorkerProcess(queue.stack, directory / 'file') as worker:
+        assert worker.wait(8) == 2
+
+        assert str(directory / 'file') in worker.output
+        assert 'Traceback' not in worker.output
+
+
+# The key
+
+
+def test_a_runner_has_no_key_and_nothing_open_but_its_pipes(queue: Queue, directory: Path) -> None:
+    key = queue.stack.variables['SUPABASE_SECRET_KEY']
+    variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': key}
+    with WorkerProcess(queue.stack, directory, variables=variables) as worker:
+        queue.wait_for_pages(3, queue.enqueue(pages=4, links=5, slow=3, slow_ms=60_000))
+        [runner] = worker.runners()
+        home = Path(f'/proc/{runner}')
+        opened = {os.readlink(path) for path in (home / 'fd').iterdir()}
+        inet = (home / 'net/tcp').read_text() + (home / 'net/tcp6').read_text()
+        sockets = [name[8:-1] for name in opened if name.startswith('socket:')]
+
+        assert key.encode() in Path(f'/proc/{worker.pid}/environ').read_bytes()
+        assert key.encode() not in (home / 'environ').read_bytes()
+        assert key.encode() not in (home / 'cmdline').read_bytes()
+        assert b'SUPABASE' not in (home / 'environ').read_bytes()
+        assert [name for name in opened if name.startswith('/')] in ([], ['/dev/null'])
+        # Two ends of the event loop's own pair, none of the worker's connections.
+        assert len(sockets) <= 2
+        assert not [inode for inode in sockets if f' {inode} ' in inet]

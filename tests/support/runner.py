@@ -1,0 +1,139 @@
+"""A small supervisor with the database in a dict, for tests of real runners."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID, uuid4
+
+from worker import pipe
+from worker.isolation import processes
+from worker.process import Outcome, Runner
+
+
+def start_of(
+    *, limits: pipe.Limits | None = None, payload: dict[str, Any] | None = None, **site: Any
+) -> pipe.Start:
+    """A job over a generated site; the keywords are the options of `worker/crawl/null.py`."""
+    url = f'https://null.example/?{urlencode(site)}'
+    return pipe.Start(
+        job_id=uuid4(),
+        kind='crawl',
+        payload={'url': url, 'fetcher': 'null', 'concurrency': 4, **(payload or {})},
+        limits=limits or pipe.Limits(memory_bytes=256 * 1024 * 1024, stall_seconds=20),
+        alive_seconds=0.2,
+    )
+
+
+@dataclass
+class Frontier:
+    """The frontier of one job, with the rules of `checkpoint_crawl_job` that matter here."""
+
+    max_pages: int = 1_000_000
+    command: pipe.Verdict = 'continue'
+    urls: dict[UUID, pipe.FoundUrl] = field(default_factory=dict[UUID, pipe.FoundUrl])
+    pending: dict[UUID, int] = field(default_factory=dict[UUID, int])
+    in_progress: dict[UUID, int] = field(default_factory=dict[UUID, int])
+    ended: dict[UUID, pipe.Finished] = field(default_factory=dict[UUID, pipe.Finished])
+    handed_out: Counter[UUID] = field(default_factory=Counter[UUID])
+    checkpoints: int = 0
+
+    def check_in(self, batch: pipe.Batch, want: int) -> pipe.Tasks:
+        self.checkpoints += 1
+        for found in batch.discovered:
+            if found.url_key not in self.urls:
+                self.urls[found.url_key] = found
+                if found.skip_reason is None:
+                    self.pending[found.url_key] = 0
+        for finished in batch.finished:
+            del self.in_progress[finished.url_key]
+            assert finished.url_key not in self.ended
+            self.ended[finished.url_key] = finished
+        for retried in batch.retried:
+            self.pending[retried.url_key] = self.in_progress.pop(retried.url_key)
+        tasks = self.lease(want) if self.command == 'continue' else []
+        return pipe.Tasks(
+            tasks=tasks,
+            drained=not self.pending and not self.in_progress,
+            pending=len(self.pending),
+            command=self.command,
+        )
+
+    def lease(self, want: int) -> list[pipe.Task]:
+        tasks: list[pipe.Task] = []
+        for key in list(self.pending):
+            attempts = self.pending[key] + 1
+            if attempts == 1 and len(self.handed_out) >= self.max_pages:
+                del self.pending[key]
+            elif len(tasks) < want:
+                del self.pending[key]
+                self.in_progress[key] = attempts
+                self.handed_out[key] += 1
+                found = self.urls[key]
+                tasks.append(
+                    pipe.Task(url_key=key, url=found.url, depth=found.depth, attempts=attempts)
+                )
+        return tasks
+
+    def release(self) -> None:
+        """Free what a runner held when it ended."""
+        self.pending.update(self.in_progress)
+        self.in_progress.clear()
+
+
+Watcher = Callable[[Runner, pipe.FromRunner], None]
+
+
+async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None = None) -> Outcome:
+    """Serve a runner until it ends, as the worker does; hand in even what came before a crash."""
+    batch = pipe.Batch()
+    async for message in runner.messages():
+        if watch is not None:
+            watch(runner, message)
+        batch.add(message)
+        if isinstance(message, pipe.WantTasks):
+            answer = frontier.check_in(batch, message.count)
+            batch = pipe.Batch()
+            await runner.send(answer)
+    frontier.check_in(batch, 0)
+    outcome = await runner.wait()
+    frontier.release()
+    return outcome
+
+
+async def run_job(
+    start: pipe.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
+) -> Outcome:
+    async with Runner(start) as runner:
+        return await supervise(runner, frontier or Frontier(), watch=watch)
+
+
+def crawl(
+    start: pipe.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
+) -> Outcome:
+    return asyncio.run(run_job(start, frontier, watch=watch))
+
+
+def open_descriptors() -> set[str]:
+    """What this process holds open, but for what the event loop of a test opens and closes."""
+    return {f'{path.name} {read_link(path)}' for path in Path('/proc/self/fd').iterdir()}
+
+
+def read_link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ''
+
+
+def children_of(pid: int) -> set[int]:
+    """Of any state: a zombie counts."""
+    return {process.pid for process in processes() if process.parent == pid}
+
+
+def is_running(pid: int) -> bool:
+    return any(process.pid == pid and not process.is_zombie for process in processes())

@@ -1,0 +1,192 @@
+"""`silkline worker` as a user runs it, and what the queue says meanwhile."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+
+from tests.support.stack import SILKLINE, StackProcess
+from tests.support.waiting import wait_until
+from worker.isolation import processes
+
+OPEN = ['pending', 'processing', 'paused']
+
+
+class WorkerProcess:
+    """A worker with a state directory; `output` is what it has said so far."""
+
+    def __init__(
+        self, stack: StackProcess, state: Path, *words: str, variables: Mapping[str, str] = {}
+    ) -> None:
+        self.output = ''
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(('SUPABASE_', 'SILKLINE_'))
+        }
+        self._process = subprocess.Popen(
+            [*SILKLINE, 'worker', '--state', str(state), *words],
+            cwd=stack.directory.parent,
+            env={**kept, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self.wait()
+        if error is not None:
+            print(self.output)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self, seconds: float = 60) -> int:
+        """The exit code of a worker that ends by itself."""
+        code = self._process.wait(timeout=seconds)
+        self._reader.join()
+        return code
+
+    def wait_for_output(self, words: str, *, seconds: float = 10) -> None:
+        wait_until(lambda: words in self.output, seconds=seconds, what=f'"{words}"')
+
+    def runners(self) -> set[int]:
+        return {process.pid for process in processes() if process.parent == self.pid}
+
+    def wait_for_runners(self, count: int) -> set[int]:
+        wait_until(lambda: len(self.runners()) == count, seconds=20, what=f'{count} runners')
+        return self.runners()
+
+    def descriptors(self) -> list[str]:
+        """What it holds open; connections to the API come and go, and are left out."""
+        names: list[str] = []
+        for path in Path(f'/proc/{self.pid}/fd').iterdir():
+            try:
+                names.append(os.readlink(path))
+            except FileNotFoundError:
+                continue
+        return [name for name in names if not name.startswith('socket:')]
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as stream:
+            for line in stream:
+                self.output += line
+
+
+class Queue:
+    """The queue of a stack: jobs through the API, what became of them by SQL."""
+
+    def __init__(self, stack: StackProcess) -> None:
+        self.stack = stack
+        self._connection: psycopg.Connection[DictRow] | None = None
+
+    def enqueue(self, *, concurrency: int = 2, **site: Any) -> str:
+        """A generated site (`worker/crawl/null.py`) on a host of its own."""
+        url = f'https://{uuid4().hex}.example/?{urlencode(site)}'
+        payload = {'url': url, 'fetcher': 'null', 'concurrency': concurrency}
+        return self.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
+
+    def press(self, button: str, job: str) -> None:
+        self.stack.rpc(f'{button}_crawl_job', p_job_id=job)
+
+    def progress(self, job: str) -> dict[str, Any]:
+        return self.stack.rpc('crawl_progress', p_job_id=job)
+
+    def job(self, job: str) -> dict[str, Any]:
+        [row] = self.rows('select * from crawl_jobs where id = %s', [job])
+        return row
+
+    def status(self, job: str) -> str:
+        return self.job(job)['status']
+
+    def wait_for(self, status: str, *jobs: str, seconds: float = 30) -> None:
+        """Until all have it. Through a broken connection too: what is waited for may break it."""
+        query = 'select from crawl_jobs where id = any (%s::uuid[]) and status = %s'
+
+        def is_so() -> bool:
+            try:
+                return len(self.rows(query, [list(jobs), status])) == len(jobs)
+            except psycopg.OperationalError:
+                return False
+
+        wait_until(is_so, seconds=seconds, what=f'{status} of {jobs}')
+
+    def wait_for_pages(self, count: int, *jobs: str) -> None:
+        """Until so many pages of each job are saved."""
+        wait_until(
+            lambda: all(len(self.finished(job)) >= count for job in jobs),
+            seconds=30,
+            what=f'{count} pages of {jobs}',
+        )
+
+    def finished(self, job: str) -> dict[str, Any]:
+        """When each finished page was finished, and at which attempt."""
+        rows = self.rows(
+            'select url_key, attempts, finished_at from crawl_tasks'
+            " where job_id = %s and status = 'done'",
+            [job],
+        )
+        return {str(row['url_key']): (row['attempts'], row['finished_at']) for row in rows}
+
+    def assert_complete_once(self, job: str, *, pages: int) -> None:
+        """The job has completed; each page was recorded once, and counted once."""
+        assert self.status(job) == 'completed'
+        [stored] = self.rows(
+            'select count(*) as count, count(distinct url_key) as keys, max(version) as version'
+            ' from crawl_pages where job_id = %s',
+            [job],
+        )
+        assert stored == {'count': pages, 'keys': pages, 'version': 1}
+        assert len(self.finished(job)) == pages
+        told = self.progress(job)
+        assert (told['pages_done'], told['pages_new'], told['pages_unchanged']) == (pages, pages, 0)
+        assert (told['pages_failed'], told['pages_pending'], told['pages_in_progress']) == (0, 0, 0)
+
+    def clear(self) -> None:
+        for row in self.rows('select id from crawl_jobs where status::text = any (%s)', [OPEN]):
+            self.press('cancel', str(row['id']))
+
+    def rows(self, query: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.Connection[DictRow].connect(
+                self.stack.variables['SUPABASE_DB_URL'], row_factory=dict_row, autocommit=True
+            )
+        return self._connection.execute(query.encode(), params).fetchall()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()

@@ -1,0 +1,81 @@
+"""The runner's end of the pipe, for everything that runs in its event loop.
+
+Sending waits while the supervisor does not read, so a crawl is never far ahead of what was
+taken from it. Listening never waits for anything but the supervisor. Without a supervisor there
+is nothing to do: the process ends.
+"""
+
+import asyncio
+import os
+from typing import NoReturn
+
+from worker import isolation, pipe
+
+
+class Link:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._answers: asyncio.Queue[pipe.Tasks] = asyncio.Queue(maxsize=1)
+        self.command: pipe.Verdict = 'continue'
+        # Set while the command is another than continue.
+        self.leaving = asyncio.Event()
+
+    @classmethod
+    async def open(cls, source: int, sink: int) -> 'Link':
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await loop.connect_read_pipe(lambda: protocol, os.fdopen(source, 'rb', 0))
+        flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        transport, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(sink, 'wb', 0))
+        return cls(reader, asyncio.StreamWriter(transport, flow, None, loop))
+
+    async def send(self, message: pipe.FromRunner) -> None:
+        try:
+            self._writer.write(pipe.encode(message))
+            await self._writer.drain()
+        except ConnectionError:
+            os._exit(isolation.LOST)
+
+    async def want_tasks(self, count: int, *, held: int) -> pipe.Tasks:
+        """Have everything sent so far checked in, and get the next URLs. One call at a time."""
+        await self.send(pipe.WantTasks(count=count, held=held))
+        answer = await self._answers.get()
+        self.obey(answer.command)
+        return answer
+
+    async def flush(self) -> None:
+        """Wait until the supervisor has everything, and say no more."""
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def listen(self) -> NoReturn:
+        while True:
+            try:
+                header = await self._reader.readexactly(pipe.HEADER_BYTES)
+                body = await self._reader.readexactly(pipe.frame_length(header))
+            except asyncio.IncompleteReadError:
+                os._exit(isolation.LOST)
+            match pipe.decode_to_runner(body):
+                case pipe.Tasks() as answer:
+                    self._answers.put_nowait(answer)
+                case pipe.Command(command=command):
+                    self.obey(command)
+                case pipe.Start():
+                    raise pipe.FrameMalformed('a second Start')
+
+    async def stay_alive(self, every_seconds: float) -> NoReturn:
+        while True:
+            await asyncio.sleep(every_seconds)
+            await self.send(pipe.Alive())
+
+    def obey(self, command: pipe.Verdict) -> None:
+        if command in ('cancel', 'lost'):
+            # Whatever would still be saved is not wanted any more.
+            os._exit(0)
+        self.command = command
+        if command == 'continue':
+            self.leaving.clear()
+        else:
+            self.leaving.set()

@@ -1,0 +1,303 @@
+"""One leased job, from its claim to the end of its lease.
+
+Owns the passage between a runner and the queue: what the runner sends is batched into
+checkpoints, what the queue answers goes to the runner, and what the user wants is obeyed. How a
+process is held and killed is `process.py`'s; which jobs are leased is `worker.py`'s.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from worker import pipe
+from worker.answers import Checkpoint, Command, Job
+from worker.errors import ApiRefused, ApiUnavailable
+from worker.live import Publisher
+from worker.metrics import Metrics
+from worker.process import CannotStart, Outcome, Runner
+from worker.rpc import Rpc
+
+logger = logging.getLogger(__name__)
+
+SAVE_SECONDS = 1.0
+# From pause or stop to the runner's last word; what it then has open is fetched again. The user
+# watches the button meanwhile.
+HAND_IN_SECONDS = 2.0
+TRY_AGAIN_SECONDS = 1.0
+
+LOST = Checkpoint(command='lost')
+
+T = TypeVar('T')
+
+
+class JobRun:
+    """`run` it once; `obey` and `leave` may come at any time, from anywhere in the loop."""
+
+    def __init__(
+        self,
+        job: Job,
+        lease_token: UUID,
+        rpc: Rpc,
+        *,
+        leased_at: float,
+        metrics: Metrics,
+        publisher: Publisher,
+    ) -> None:
+        self.job = job
+        self.lease_token = lease_token
+        # On the monotonic clock; the worker moves it on.
+        self.renewed_at = leased_at
+        # Whether the lease has ended, as far as anybody here knows.
+        self.is_over = False
+        self._rpc = rpc
+        self._metrics = metrics
+        self._publisher = publisher
+        self._started_at = time.monotonic()
+        # Of this attempt, for people to watch.
+        self._pages = {'done': 0, 'error': 0, 'skipped': 0}
+        self._batch = pipe.Batch()
+        self._seq = 0
+        self._saving = asyncio.Lock()
+        self._command: Command = 'continue'
+        self._leave_at: float | None = None
+        # Not taken back: the runner has let go of URLs that only a release frees. A crawl that is
+        # resumed meanwhile hands in to its end, and is claimed again.
+        self._is_handing_in = False
+        self._is_ending = False
+        self._news = asyncio.Event()
+
+    def obey(self, command: Command) -> None:
+        """Take what the user wants now, or that the lease is lost."""
+        # While the end is being written, the calls themselves answer whether they may.
+        if command == self._command or self._command == 'lost' or self._is_ending:
+            return
+        # Nobody takes back a cancel: what says otherwise was asked before it.
+        if self._command == 'cancel' and command != 'lost':
+            return
+        self._command = command
+        self._is_handing_in = self._is_handing_in or command in ('pause', 'stop')
+        self._news.set()
+
+    def leave(self, within_seconds: float) -> None:
+        """Hand the job in, because the worker stops; the user wants nothing of the kind."""
+        self._leave_at = time.monotonic() + within_seconds
+        self._news.set()
+
+    async def run(self) -> None:
+        """Run the crawl to its end and write that end, whatever it is."""
+        logger.info('job %s: starting, attempt %d', self.job.id, self.job.attempt)
+        try:
+            outcome = await self._crawl()
+        except CannotStart as error:
+            outcome = broken('start', str(error))
+        except ApiRefused as error:
+            outcome = refused(error)
+        except Exception as error:
+            logger.exception('job %s: broke in this worker', self.job.id)
+            outcome = broken('failed', f'the worker broke: {type(error).__name__}: {error}')
+        await self._end(outcome)
+
+    async def _crawl(self) -> Outcome:
+        async with Runner(self._start()) as runner:
+            return await beside(
+                self._serve(runner), self._save_each_second(), self._pass_commands_on(runner)
+            )
+
+    def _start(self) -> pipe.Start:
+        seconds = self.job.payload.get('max_seconds')
+        limits = pipe.Limits(wall_seconds=float(seconds)) if seconds else pipe.Limits()
+        return pipe.Start(
+            job_id=self.job.id, kind=self.job.kind, payload=self.job.payload, limits=limits
+        )
+
+    async def _serve(self, runner: Runner) -> Outcome:
+        has_spoken = False
+        async for message in runner.messages():
+            if not has_spoken:
+                has_spoken = True
+                self._metrics.time_spawn(time.monotonic() - self._started_at)
+            await self._take(runner, message)
+        return await runner.wait()
+
+    async def _take(self, runner: Runner, message: pipe.FromRunner) -> None:
+        if self._batch.add(message):
+            if self._batch.is_full:
+                await self._checkpoint(want=0)
+            return
+        match message:
+            case pipe.WantTasks(count=count):
+                answer = await self._checkpoint(want=count)
+                # Without a lease there is nothing to answer: the process is being ended.
+                if answer.command not in ('cancel', 'lost'):
+                    await runner.send(as_tasks(answer, command=self._wanted()))
+            case pipe.Log(level=level, message=text):
+                logger.log(getattr(logging, level.upper()), 'job %s: %s', self.job.id, text)
+            case _:
+                pass
+
+    async def _checkpoint(self, *, want: int) -> Checkpoint:
+        """Save what has come, and obey the answer. Tried until it is answered or not wanted."""
+        async with self._saving:
+            batch, self._batch = self._batch, pipe.Batch()
+            self._seq += 1
+            body = batch.as_json(self._seq)
+            while self._command not in ('cancel', 'lost'):
+                try:
+                    answer = await self._rpc.checkpoint_crawl_job(self.lease_token, body, want=want)
+                except ApiUnavailable as error:
+                    logger.warning('job %s: not saved yet: %s', self.job.id, error)
+                    await asyncio.sleep(TRY_AGAIN_SECONDS)
+                else:
+                    self._metrics.count_checkpoint()
+                    self.obey(answer.command)
+                    self._tell(batch, answer)
+                    return answer
+            return LOST
+
+    def _tell(self, batch: pipe.Batch, answer: Checkpoint) -> None:
+        """Tell whoever watches what was saved; a hint, so that they look."""
+        for finished in batch.finished:
+            self._pages[finished.status] += 1
+        seconds = max(time.monotonic() - self._started_at, 0.001)
+        self._publisher.publish(
+            f'crawl_job:{self.job.id}',
+            {
+                'job_id': str(self.job.id),
+                'attempt': self.job.attempt,
+                'pages_done': self._pages['done'],
+                'pages_failed': self._pages['error'],
+                'pages_skipped': self._pages['skipped'],
+                'pages_pending': answer.pending,
+                'pages_per_second': round(sum(self._pages.values()) / seconds, 2),
+                'current_url': batch.current_url,
+            },
+        )
+
+    async def _save_each_second(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            if self._batch.finished or self._batch.discovered or self._batch.retried:
+                await self._checkpoint(want=0)
+
+    async def _pass_commands_on(self, runner: Runner) -> None:
+        passed_on: Command = 'continue'
+        patience: float | None = None
+        while True:
+            try:
+                await asyncio.wait_for(self._news.wait(), patience)
+            except TimeoutError:
+                logger.warning('job %s: does not hand in, ending its process', self.job.id)
+                await runner.kill()
+                return
+            self._news.clear()
+            wanted = self._wanted()
+            if wanted in ('cancel', 'lost'):
+                logger.info('job %s: %s, ending its process', self.job.id, wanted)
+                await runner.kill()
+                return
+            if wanted != passed_on:
+                logger.info('job %s: %s, handing in', self.job.id, wanted)
+                await runner.send(pipe.Command(command=wanted))
+                passed_on = wanted
+            patience = self._patience_seconds()
+
+    def _wanted(self) -> Command:
+        """What the runner is to do: a worker that stops has it pause."""
+        if self._command == 'continue' and (self._is_handing_in or self._leave_at is not None):
+            return 'pause'
+        return self._command
+
+    def _patience_seconds(self) -> float:
+        if self._is_handing_in or self._leave_at is None:
+            return HAND_IN_SECONDS
+        return max(self._leave_at - time.monotonic(), 0)
+
+    async def _end(self, outcome: Outcome) -> None:
+        """Write how it ended. Whoever cancels this meanwhile loses nothing: leases run out."""
+        try:
+            await self._checkpoint(want=0)
+        except ApiRefused as error:
+            if outcome.error_code is None:
+                outcome = refused(error)
+        self._is_ending = True
+        while not self.is_over:
+            try:
+                await self._write_end(outcome)
+            except ApiUnavailable as error:
+                logger.warning('job %s: its end is not written yet: %s', self.job.id, error)
+                await asyncio.sleep(TRY_AGAIN_SECONDS)
+            except ApiRefused as error:
+                if outcome.error_code is not None:
+                    logger.error('job %s: its end was refused: %s', self.job.id, error)
+                    return
+                outcome = refused(error)
+            else:
+                self.is_over = True
+
+    async def _write_end(self, outcome: Outcome) -> None:
+        token = self.lease_token
+        if self._is_handed_in(outcome):
+            # Of a lost lease too: if it is not, it need not run out. If it is, this does nothing.
+            await self._rpc.release_crawl_job(token, reason='shutdown')
+            if self._command == 'lost':
+                self._metrics.count_lost()
+            else:
+                self._metrics.count_released(self._released_for())
+            logger.info('job %s: given back (%s)', self.job.id, self._wanted())
+        elif outcome.done is not None:
+            await self._rpc.complete_crawl_job(token, result=outcome.done.result)
+            self._metrics.count_completed()
+            logger.info('job %s: completed, %s', self.job.id, outcome.done.result)
+        else:
+            code = outcome.error_code or 'failed'
+            message = outcome.error_message or ''
+            await self._rpc.fail_crawl_job(
+                token,
+                error_code=code,
+                error_message=message,
+                is_retryable=outcome.is_retryable,
+            )
+            self._metrics.count_failed(code)
+            logger.warning('job %s: failed with %s: %s', self.job.id, code, message[:200])
+
+    def _released_for(self) -> str:
+        return 'shutdown' if self._command == 'continue' else self._command
+
+    def _is_handed_in(self, outcome: Outcome) -> bool:
+        """Whether somebody wanted it to end, rather than its own end or error."""
+        if self._command != 'continue' or outcome.error_code == 'killed':
+            return True
+        # Paused, and resumed after its last word: it is not at its end.
+        return outcome.done is not None and outcome.done.reason != 'drained'
+
+
+def broken(code: str, message: str) -> Outcome:
+    return Outcome(
+        done=None, error_code=code, error_message=message, is_retryable=True, running_seconds=0
+    )
+
+
+def refused(error: ApiRefused) -> Outcome:
+    return broken('protocol', f'the queue refused: {error}')
+
+
+def as_tasks(answer: Checkpoint, *, command: Command) -> pipe.Tasks:
+    return msgspec.convert({**answer.model_dump(), 'command': command}, pipe.Tasks)
+
+
+async def beside(work: Coroutine[Any, Any, T], *sides: Coroutine[Any, Any, object]) -> T:
+    """Do `work` with `sides` beside it. What breaks first breaks all; `sides` end with `work`."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(side, name=side.__qualname__) for side in sides]
+            result = await work
+            for task in tasks:
+                task.cancel()
+        return result
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None

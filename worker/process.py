@@ -1,0 +1,529 @@
+"""One job, one subprocess: start it, talk to it, hold it to its limits, end it.
+
+    async with Runner(start) as runner:
+        async for message in runner.messages():
+            ...
+            await runner.send(answer)
+        outcome = await runner.wait()
+
+The runner's process is `crawl_runner.py`; the walls it puts up around itself are those of
+`isolation.py`, and what it says is in `pipe.py`. This module adds the clock, the stall detector
+and the kill, and names the end: `ERROR_CODES` is the closed set. It calls no API and decides
+nothing about the job.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from worker import isolation, pipe
+from worker.errors import SilklineError
+
+STDERR_TAIL_BYTES = 8 * 1024
+ROOT = Path(__file__).parent.parent
+
+# The processes of this supervisor that are runners.
+living: set[int] = set()
+
+T = TypeVar('T')
+
+
+class CannotStart(SilklineError):
+    """The machine has no process or descriptor left. The job fails as `start`, and is retried."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    meaning: str
+    is_retryable: bool
+
+
+# What `fail_crawl_job` may be told; `crashed` and `exited` are followed by a colon and the name
+# of the signal or the exit code. A retry fetches the URLs that were in flight one by one, so
+# whatever a single page brought about is retryable: it ends as `poison`, and the job goes on.
+ERROR_CODES = {
+    'failed': ErrorCode('The crawl raised an error, told in the message.', True),
+    'payload': ErrorCode('The options ask for something this worker does not have.', False),
+    'oom': ErrorCode('It ran into its memory limit, or the machine was out of memory.', True),
+    'cpu': ErrorCode('It used up its processor time.', True),
+    'timeout': ErrorCode('It used up its running time, max_seconds.', False),
+    'stalled': ErrorCode('It sent nothing for too long.', True),
+    'processes': ErrorCode('It had more child processes than it may.', True),
+    'protocol': ErrorCode('It sent what is no message.', True),
+    'crashed': ErrorCode('A signal ended it.', True),
+    'exited': ErrorCode('It ended without saying why.', True),
+    'start': ErrorCode('The process could not be started.', True),
+    'killed': ErrorCode('The supervisor ended it on purpose; not an error of the job.', True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a runner ended. Either `done` is there, or `error_code`."""
+
+    done: pipe.Done | None
+    error_code: str | None
+    error_message: str | None
+    is_retryable: bool
+    running_seconds: float
+
+
+class Runner:
+    """The subprocess of one job. Leaving the context kills and reaps all that is left of it."""
+
+    def __init__(self, start: pipe.Start, *, command: Sequence[str] | None = None) -> None:
+        self.start = msgspec.structs.replace(start, supervisor_pid=os.getpid())
+        self.limits = start.limits
+        self.command = tuple(command or default_command())
+        self.mark = uuid4().hex
+        self.can_fork = True
+        self.pid = 0
+        self._crawl_pid = 0
+        self._clock = Clock()
+        self._stderr = Tail(STDERR_TAIL_BYTES)
+        self._verdict: tuple[str, str] | None = None
+        self._last: pipe.Done | pipe.Failed | None = None
+        self._is_read_up = False
+        self._outcome: Outcome | None = None
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._oom_kills = oom_kills()
+        self._ended: asyncio.Future[int] = loop.create_future()
+        try:
+            self._process = start_process(self.command, self.mark)
+        except OSError as error:
+            raise CannotStart(f'no process for the crawl: {error}') from error
+        self.pid = self._process.pid
+        living.add(self.pid)
+        self._ended.add_done_callback(lambda _: living.discard(self.pid))
+        try:
+            self._watch_end(loop)
+            await self._open_pipes(loop)
+        except BaseException as error:
+            # Blocks for a moment; whatever would be waited with is what could not be had.
+            self._process.kill()
+            self._process.__exit__(None, None, None)
+            living.discard(self.pid)
+            if isinstance(error, OSError):
+                raise CannotStart(f'no pipe to the crawl: {error}') from error
+            raise
+        self._side_tasks = asyncio.TaskGroup()
+        await self._side_tasks.__aenter__()
+        self._watch = self._side_tasks.create_task(
+            self._watch_clock(), name=f'clock of runner {self.pid}'
+        )
+        self._clock.go()
+        # May be longer than the pipe holds; the transport sends the rest as it is read.
+        self._stdin.write(pipe.encode(self.start))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await uninterrupted(self.kill())
+        # Only a cancellation may be the group's own, when a side task broke.
+        if isinstance(error, asyncio.CancelledError):
+            await self._side_tasks.__aexit__(kind, error, traceback)
+        else:
+            await self._side_tasks.__aexit__(None, None, None)
+
+    # Talk
+
+    async def messages(self) -> AsyncIterator[pipe.FromRunner]:
+        """What the runner says, up to its Done or Failed, or until it is dead.
+
+        Nothing is read ahead, so a runner waits for a supervisor that is busy; the stall
+        detector runs only while this one is waiting.
+        """
+        while self._last is None and not self._is_read_up:
+            try:
+                async with asyncio.timeout(self.limits.stall_seconds):
+                    message = await self._read()
+            except TimeoutError:
+                await self._condemn(
+                    'stalled', f'no message for {self.limits.stall_seconds:g} s', trace=True
+                )
+                self._is_read_up = True
+            except pipe.PipeError as error:
+                await self._condemn('protocol', str(error))
+                self._is_read_up = True
+            else:
+                match message:
+                    case None:
+                        self._is_read_up = True
+                    case pipe.Ready():
+                        self._believe(message)
+                    case pipe.Alive():
+                        pass
+                    case pipe.Done() | pipe.Failed():
+                        self._last = message
+                        yield message
+                    case _:
+                        yield message
+
+    def _believe(self, ready: pipe.Ready) -> None:
+        """Take the runner's word on its walls, once: it is given before any page is seen."""
+        if self._crawl_pid == 0:
+            self.can_fork = ready.can_fork
+            self._crawl_pid = ready.pid
+
+    async def send(self, message: pipe.Tasks | pipe.Command) -> None:
+        """Tell the runner something; nobody hears it once the runner is dead."""
+        with contextlib.suppress(ConnectionError):
+            self._stdin.write(pipe.encode(message))
+            await self._stdin.drain()
+
+    def pause(self) -> None:
+        """Stop the clock of the running time."""
+        self._clock.stop()
+
+    def resume(self) -> None:
+        self._clock.go()
+
+    @property
+    def running_seconds(self) -> float:
+        return self._clock.seconds
+
+    # End
+
+    async def wait(self) -> Outcome:
+        """Let the runner end by itself, for a few seconds if it has said its last word."""
+        if self._outcome is None:
+            if self._last is not None or self._is_read_up:
+                try:
+                    async with asyncio.timeout(self.limits.exit_seconds):
+                        await asyncio.shield(self._ended)
+                except TimeoutError:
+                    self._verdict = self._verdict or ('protocol', 'it fell silent and lived on')
+            else:
+                await asyncio.shield(self._ended)
+            await uninterrupted(self._end_group())
+        return self._finish()
+
+    async def kill(self) -> Outcome:
+        """End the runner and all its children now; returns when they are gone."""
+        if self._outcome is None:
+            if self._last is None and not self._ended.done():
+                self._verdict = self._verdict or ('killed', 'ended by the supervisor')
+            await uninterrupted(self._end_group())
+        return self._finish()
+
+    async def _condemn(self, code: str, why: str, *, trace: bool = False) -> None:
+        """End the runner for breaking a rule; the first one broken is the one told."""
+        if self._verdict is None and not self._ended.done():
+            self._verdict = (code, why)
+        # The id is the runner's word: no signal goes to a process that is not its own.
+        if trace and not self._ended.done() and self._crawl_pid in (self.pid, *self._children()):
+            # faulthandler writes where the crawl hangs to stderr, and dies of it.
+            with contextlib.suppress(ProcessLookupError, TimeoutError):
+                os.kill(self._crawl_pid, signal.SIGABRT)
+                async with asyncio.timeout(0.3):
+                    await asyncio.shield(self._ended)
+        await uninterrupted(self._end_group())
+
+    async def _end_group(self) -> None:
+        """Kill until nothing is left: children first, while their parents still tell them."""
+        killed: set[int] = set()
+        while True:
+            while self.can_fork and (left := self._children()):
+                killed |= left
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(0.001)
+            if self._ended.done():
+                break
+            # Not reaped yet, so the id of the group is still its own.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            await asyncio.shield(self._ended)
+        reap(killed)
+
+    def _children(self) -> set[int]:
+        return isolation.descendants(self.pid, session=self.pid, mark=self.mark)
+
+    def _finish(self) -> Outcome:
+        if self._outcome is None:
+            self._clock.stop()
+            self._stdin.close()
+            self._stdout_transport.close()
+            self._watch.cancel()
+            self._close_stderr()
+            self._outcome = self._name_the_end(self._ended.result())
+        return self._outcome
+
+    def _name_the_end(self, status: int) -> Outcome:
+        outcome = Outcome(
+            done=None,
+            error_code=None,
+            error_message=None,
+            is_retryable=True,
+            running_seconds=self._clock.seconds,
+        )
+        if isinstance(self._last, pipe.Done):
+            return replace(outcome, done=self._last)
+        is_retryable = True
+        if isinstance(self._last, pipe.Failed):
+            code, why = self._last.error_code, self._last.message
+            is_retryable = self._last.is_retryable
+        elif self._verdict is not None:
+            code, why = self._verdict
+        else:
+            code, why = code_of(status, is_oom=oom_kills() > self._oom_kills)
+        tail = self._stderr.text()
+        return replace(
+            outcome,
+            error_code=code,
+            error_message=f'{why}\n{tail}' if tail else why,
+            is_retryable=is_retryable and ERROR_CODES[code.partition(':')[0]].is_retryable,
+        )
+
+    # Plumbing
+
+    def _watch_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Reap the process when it ends; a thread waits for it where there is no pidfd."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            threading.Thread(
+                target=self._wait_in_thread, args=(loop,), name=f'runner {self.pid}', daemon=True
+            ).start()
+            return
+
+        def reap_it() -> None:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+            self._ended.set_result(self._process.wait())
+
+        loop.add_reader(pidfd, reap_it)
+
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        status = self._process.wait()
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._ended.set_result, status)
+
+    async def _open_pipes(self, loop: asyncio.AbstractEventLoop) -> None:
+        process = self._process
+        stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+        if stdin is None or stdout is None or stderr is None:
+            raise TypeError('a runner is started with three pipes')
+        self._stdout = asyncio.StreamReader()
+        self._stdout_transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._stdout), stdout
+        )
+        os.set_blocking(stderr.fileno(), False)
+        loop.add_reader(stderr.fileno(), self._read_stderr)
+        flow: asyncio.StreamReaderProtocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        transport, _ = await loop.connect_write_pipe(lambda: flow, stdin)
+        self._stdin = asyncio.StreamWriter(transport, flow, None, loop)
+
+    async def _read(self) -> pipe.FromRunner | None:
+        try:
+            header = await self._stdout.readexactly(pipe.HEADER_BYTES)
+            body = await self._stdout.readexactly(pipe.frame_length(header))
+        except asyncio.IncompleteReadError:
+            # Cut short by its own death: the signal says more than half a frame does.
+            return None
+        return pipe.decode_from_runner(body)
+
+    def _read_stderr(self) -> bool:
+        """Keep the end of what is there; answer whether there may be more."""
+        stderr = self._process.stderr
+        if stderr is None or stderr.closed:
+            return False
+        try:
+            chunk = os.read(stderr.fileno(), 65536)
+        except BlockingIOError:
+            return False
+        self._stderr.add(chunk)
+        if not chunk:
+            asyncio.get_running_loop().remove_reader(stderr.fileno())
+            stderr.close()
+        return bool(chunk)
+
+    def _close_stderr(self) -> None:
+        # A pipe holds no more than 1 MB, so this ends even when an escaped child writes on.
+        for _ in range(16):
+            if not self._read_stderr():
+                break
+        stderr = self._process.stderr
+        if stderr is not None and not stderr.closed:
+            asyncio.get_running_loop().remove_reader(stderr.fileno())
+            stderr.close()
+
+    async def _watch_clock(self) -> None:
+        # A crawl with a warden is one of the warden's children itself.
+        allowed = self.limits.processes + 1 if self.limits.processes else 0
+        while (left := self.limits.wall_seconds - self._clock.seconds) > 0:
+            # In short steps: there are children to count, and the clock may be stopped.
+            await asyncio.sleep(min(left, 0.25 if self.can_fork else 1.0))
+            if self.can_fork and len(self._children()) > allowed:
+                why = f'more than {self.limits.processes} child processes'
+                await self._condemn('processes', why)
+                return
+        why = f'running for more than {self.limits.wall_seconds:g} s'
+        await self._condemn('timeout', why, trace=True)
+
+
+class Clock:
+    """Seconds that count only while it goes."""
+
+    def __init__(self) -> None:
+        self._counted = 0.0
+        self._since: float | None = None
+
+    def go(self) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def stop(self) -> None:
+        self._counted = self.seconds
+        self._since = None
+
+    @property
+    def seconds(self) -> float:
+        if self._since is None:
+            return self._counted
+        return self._counted + time.monotonic() - self._since
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._bytes = b''
+
+    def add(self, chunk: bytes) -> None:
+        self._bytes = (self._bytes + chunk)[-self._size :]
+
+    def text(self) -> str:
+        return self._bytes.decode(errors='replace').replace('\0', '').strip()
+
+
+# Finds the package where the supervisor's own is, installed or not: its directory goes behind
+# the standard library, which nothing beside it may stand in for, and before other versions.
+PROGRAM = (
+    'import sys; path = sys.path; names = [*path, "-packages"]; '
+    'place = next(n for n, name in enumerate(names) if name.endswith("-packages")); '
+    'path.insert(place, sys.argv[1]); import worker.crawl_runner as runner; runner.main()'
+)
+
+
+def default_command() -> list[str]:
+    """The runner under this Python, isolated: no user site, no variable, no current directory.
+
+    faulthandler writes to stderr where a crawl was when a signal ended it.
+    """
+    return [sys.executable, '-I', '-X', 'faulthandler', '-c', PROGRAM, str(ROOT)]
+
+
+def start_process(command: Sequence[str], mark: str) -> subprocess.Popen[bytes]:
+    """Everything that must be so before the runner's first instruction."""
+    return subprocess.Popen(  # noqa: S603 - our own program, no shell
+        command,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        close_fds=True,
+        start_new_session=True,
+        cwd='/',
+        umask=0o077,
+        env={
+            'PATH': '/usr/local/bin:/usr/bin:/bin',
+            'LANG': 'C.UTF-8',
+            'TMPDIR': tempfile.gettempdir(),
+            isolation.MARK: mark,
+        },
+    )
+
+
+def code_of(status: int, *, is_oom: bool) -> tuple[str, str]:
+    """The error code of a process that ended without a word, and a sentence."""
+    if status == isolation.OUT_OF_MEMORY:
+        return 'oom', 'out of memory'
+    if status == isolation.LOST:
+        return 'exited:70', 'it found itself without a supervisor'
+    if status >= 0:
+        return f'exited:{status}', f'ended with exit code {status} and without a word'
+    name = signal_name(-status)
+    if name == 'SIGKILL' and is_oom:
+        return 'oom', 'killed by the kernel: the machine or container is out of memory'
+    if name == 'SIGXCPU':
+        return 'cpu', 'used up its processor time'
+    return f'crashed:{name}', f'ended by {name}'
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f'SIG{number}'
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for memory; also those of containers."""
+    with contextlib.suppress(OSError), open('/proc/vmstat', 'rb') as file:
+        for line in file:
+            name, _, count = line.partition(b' ')
+            if name == b'oom_kill':
+                return int(count)
+    return 0
+
+
+def end_orphans() -> set[int]:
+    """Kill and reap what dead runners left to this process; answer what was found.
+
+    Only for a supervisor that called `isolation.adopt_orphans` and has no children but runners.
+    Needed where a warden itself was killed; a few seconds late is early enough.
+    """
+    mine = os.getpid()
+    orphans = {found.pid for found in isolation.processes() if found.parent == mine} - living
+    for pid in orphans:
+        os.kill(pid, signal.SIGKILL)
+    reap(orphans)
+    return orphans
+
+
+def reap(pids: set[int]) -> None:
+    """Take the status of dead processes that this one has adopted; the others are not its own."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Finish `work` even when cancelled, then be cancelled."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
