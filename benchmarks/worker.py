@@ -32,6 +32,7 @@ from local.postgres import SUPERUSER
 RESULTS = ROOT / 'benchmarks/results/worker.md'
 PAGES_OF_A_SMALL_JOB = 3
 SECONDS = 300.0
+SETTLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +146,18 @@ def measure_jobs(
     directory: Path,
     size: Size,
 ) -> None:
-    jobs = enqueue(connection, size.jobs, pages=PAGES_OF_A_SMALL_JOB)
-    began_at = time.perf_counter()
     with run_worker(stack, directory, slots=size.slots) as process:
+        wait_until_ended(connection, enqueue(connection, 4, pages=PAGES_OF_A_SMALL_JOB))
+        time.sleep(SETTLE_SECONDS)
+        before = descriptors(process)
+        jobs = enqueue(connection, size.jobs, pages=PAGES_OF_A_SMALL_JOB)
+        began_at = time.perf_counter()
         wait_until_ended(connection, jobs)
         seconds = time.perf_counter() - began_at
+        time.sleep(SETTLE_SECONDS)
+        report.at_most(f'child processes left after {size.jobs} jobs', len(children(process)), 0)
+        grown = descriptors(process) - before
+        report.at_most(f'descriptors grown by, after {size.jobs} jobs', grown, 0)
         report.figure(
             f'memory of a worker with {size.slots} slots', memory_megabytes(process), 'MB'
         )
@@ -158,6 +166,18 @@ def measure_jobs(
         f'{size.jobs} small jobs over {size.slots} slots, completed', completed, size.jobs
     )
     report.figure(f'{size.jobs} small jobs over {size.slots} slots', size.jobs / seconds, 'jobs/s')
+
+
+def children(process: int) -> list[str]:
+    """Alive or not yet reaped."""
+    path = Path(f'/proc/{process}/task/{process}/children')
+    return path.read_text().split()
+
+
+def descriptors(process: int) -> int:
+    """Open files, without the sockets of API calls, which come and go."""
+    links = [os.readlink(path) for path in Path(f'/proc/{process}/fd').iterdir()]
+    return sum(not link.startswith('socket:') for link in links)
 
 
 def enqueue(connection: psycopg.Connection, count: int, *, pages: int) -> list[str]:

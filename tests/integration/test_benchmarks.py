@@ -61,8 +61,11 @@ def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
         'memory of an idle worker',
         'requests of an idle worker',
         '100 small jobs over 50 slots, completed',
+        'child processes left after 100 jobs',
+        'descriptors grown by, after 100 jobs',
     }
     # Times depend on the machine; these do not.
     assert claims['memory of an idle worker'] == 'ok'
     assert claims['requests of an idle worker'] == 'ok'
     assert claims['100 small jobs over 50 slots, completed'] == 'ok'
+    assert claims['child processes left after 100 jobs'] == 'ok'

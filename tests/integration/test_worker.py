@@ -295,7 +295,7 @@ def test_a_second_sigterm_ends_at_once_and_the_next_worker_takes_over(
 def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory: Path) -> None:
     seconds: list[float] = []
     with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
-        for _ in range(20):
+        for _ in range(50):
             job = queue.enqueue(pages=4, links=5, slow=3, slow_ms=60_000)
             [runner] = worker.wait_for_runners(1)
             queue.wait_for('processing', job)
@@ -305,9 +305,10 @@ def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory
             seconds.append(time.monotonic() - pressed_at)
             wait_until(lambda: not queue.progress(job)['is_saving'], what='the lease')  # noqa: B023
     seconds.sort()
-    print(f'cancel: p50 {seconds[9]:.3f} s, p95 {seconds[18]:.3f} s, longest {seconds[19]:.3f} s')
+    print(f'cancel: p50 {seconds[24]:.3f} s, p95 {seconds[47]:.3f} s, longest {seconds[49]:.3f} s')
 
-    assert seconds[18] < 2
+    # Of fifty, the longest is the 99th percentile.
+    assert seconds[49] < 2
 
 
 def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory: Path) -> None:
