@@ -10,10 +10,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from worker.pipe import Verdict
+
 JobStatus = Literal[
     'pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled'
 ]
-Command = Literal['continue', 'pause', 'stop', 'cancel', 'lost']
+Command = Verdict
 ENDED: frozenset[JobStatus] = frozenset({'completed', 'failed', 'stopped', 'cancelled'})
 
 

@@ -1,15 +1,14 @@
 """One leased job, from its claim to the end of its lease.
 
-Owns the passage between a runner and the queue: what the runner sends is batched into
-checkpoints, what the queue answers goes to the runner, and what the user wants is obeyed. How a
-process is held and killed is `process.py`'s; which jobs are leased is `worker.py`'s.
+Owns the passage between a runner and the queue: what the runner sends is saved (`saving.py`), what
+the queue answers goes to the runner, and what the user wants is obeyed. How a process is held and
+killed is `process.py`'s; which jobs are leased is `worker.py`'s.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 from uuid import UUID
 
 import msgspec
@@ -19,8 +18,11 @@ from worker.answers import Checkpoint, Command, Job
 from worker.errors import ApiRefused, ApiUnavailable
 from worker.live import Publisher
 from worker.metrics import Metrics
-from worker.process import CannotStart, Outcome, Runner
+from worker.outcome import Outcome, broken
+from worker.process import CannotStart, Runner
 from worker.rpc import Rpc
+from worker.saving import Batch, Saving
+from worker.tasks import beside
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +31,6 @@ SAVE_SECONDS = 1.0
 # watches the button meanwhile.
 HAND_IN_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 1.0
-
-LOST = Checkpoint(command='lost')
-
-T = TypeVar('T')
 
 
 class JobRun:
@@ -60,9 +58,9 @@ class JobRun:
         self._started_at = time.monotonic()
         # Of this attempt, for people to watch.
         self._pages = {'done': 0, 'error': 0, 'skipped': 0}
-        self._batch = pipe.Batch()
-        self._seq = 0
-        self._saving = asyncio.Lock()
+        self._saving = Saving(
+            job.id, lease_token, rpc, is_wanted=self._is_saving_wanted, on_saved=self._take_answer
+        )
         self._command: Command = 'continue'
         self._leave_at: float | None = None
         # Not taken back: the runner has let go of URLs that only a release frees. A crawl that is
@@ -125,13 +123,13 @@ class JobRun:
         return await runner.wait()
 
     async def _take(self, runner: Runner, message: pipe.FromRunner) -> None:
-        if self._batch.add(message):
-            if self._batch.is_full:
-                await self._checkpoint(want=0)
+        if self._saving.batch.add(message):
+            if self._saving.batch.is_full:
+                await self._saving.save(want=0)
             return
         match message:
             case pipe.WantTasks(count=count):
-                answer = await self._checkpoint(want=count)
+                answer = await self._saving.save(want=count)
                 # Without a lease there is nothing to answer: the process is being ended.
                 if answer.command not in ('cancel', 'lost'):
                     await runner.send(as_tasks(answer, command=self._wanted()))
@@ -140,26 +138,15 @@ class JobRun:
             case _:
                 pass
 
-    async def _checkpoint(self, *, want: int) -> Checkpoint:
-        """Save what has come, and obey the answer. Tried until it is answered or not wanted."""
-        async with self._saving:
-            batch, self._batch = self._batch, pipe.Batch()
-            self._seq += 1
-            body = batch.as_json(self._seq)
-            while self._command not in ('cancel', 'lost'):
-                try:
-                    answer = await self._rpc.checkpoint_crawl_job(self.lease_token, body, want=want)
-                except ApiUnavailable as error:
-                    logger.warning('job %s: not saved yet: %s', self.job.id, error)
-                    await asyncio.sleep(TRY_AGAIN_SECONDS)
-                else:
-                    self._metrics.count_checkpoint()
-                    self.obey(answer.command)
-                    self._tell(batch, answer)
-                    return answer
-            return LOST
+    def _is_saving_wanted(self) -> bool:
+        return self._command not in ('cancel', 'lost')
 
-    def _tell(self, batch: pipe.Batch, answer: Checkpoint) -> None:
+    def _take_answer(self, batch: Batch, answer: Checkpoint) -> None:
+        self._metrics.count_checkpoint()
+        self.obey(answer.command)
+        self._tell(batch, answer)
+
+    def _tell(self, batch: Batch, answer: Checkpoint) -> None:
         """Tell whoever watches what was saved; a hint, so that they look."""
         for finished in batch.finished:
             self._pages[finished.status] += 1
@@ -181,8 +168,9 @@ class JobRun:
     async def _save_each_second(self) -> NoReturn:
         while True:
             await asyncio.sleep(SAVE_SECONDS)
-            if self._batch.finished or self._batch.discovered or self._batch.retried:
-                await self._checkpoint(want=0)
+            batch = self._saving.batch
+            if batch.finished or batch.discovered or batch.retried:
+                await self._saving.save(want=0)
 
     async def _pass_commands_on(self, runner: Runner) -> None:
         passed_on: Command = 'continue'
@@ -220,7 +208,7 @@ class JobRun:
     async def _end(self, outcome: Outcome) -> None:
         """Write how it ended. Whoever cancels this meanwhile loses nothing: leases run out."""
         try:
-            await self._checkpoint(want=0)
+            await self._saving.save(want=0)
         except ApiRefused as error:
             if outcome.error_code is None:
                 outcome = refused(error)
@@ -276,28 +264,9 @@ class JobRun:
         return outcome.done is not None and outcome.done.reason != 'drained'
 
 
-def broken(code: str, message: str) -> Outcome:
-    return Outcome(
-        done=None, error_code=code, error_message=message, is_retryable=True, running_seconds=0
-    )
-
-
 def refused(error: ApiRefused) -> Outcome:
     return broken('protocol', f'the queue refused: {error}')
 
 
 def as_tasks(answer: Checkpoint, *, command: Command) -> pipe.Tasks:
     return msgspec.convert({**answer.model_dump(), 'command': command}, pipe.Tasks)
-
-
-async def beside(work: Coroutine[Any, Any, T], *sides: Coroutine[Any, Any, object]) -> T:
-    """Do `work` with `sides` beside it. What breaks first breaks all; `sides` end with `work`."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(side, name=side.__qualname__) for side in sides]
-            result = await work
-            for task in tasks:
-                task.cancel()
-        return result
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None

@@ -2,7 +2,7 @@
 
 A frame is four bytes of length, big-endian, and one JSON object whose `type` names the message.
 The fields of a result are those of a checkpoint's batch (docs/queue.md), checked here as the
-database checks them, so that `Batch` passes on what a runner sent without a second look.
+database checks them, so that `saving.py` passes on what a runner sent without a second look.
 msgspec instead of pydantic, because every runner pays for the import: 20 ms instead of 70.
 """
 
@@ -343,71 +343,3 @@ def decode(decoder: Decoder[Any], body: bytes) -> Any:
         return decoder.decode(body)
     except (MalformedJson, ValidationError, RecursionError, UnicodeDecodeError) as error:
         raise FrameMalformed(f'{error}: {body[:80]!r}') from error
-
-
-class Batch:
-    """What a runner has sent since the last checkpoint, as that function takes it.
-
-    Only results are kept; `add` answers whether the message was one. The bounds lie below those
-    of the database by the longest message, so that a full batch is never refused.
-    """
-
-    MAX_RESULTS = 2000
-    MAX_DISCOVERED = 40_000
-    MAX_BYTES = 4 * 1024 * 1024
-
-    def __init__(self) -> None:
-        self.finished: list[Finished] = []
-        self.retried: list[Retried] = []
-        self.discovered: list[FoundUrl] = []
-        self.hosts: list[HostFact] = []
-        self.want_hosts: list[str] = []
-        self.current_url: str | None = None
-        self.bytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        return (
-            self.bytes >= self.MAX_BYTES
-            or len(self.discovered) >= self.MAX_DISCOVERED
-            or max(map(len, (self.finished, self.retried, self.hosts, self.want_hosts)))
-            >= self.MAX_RESULTS
-        )
-
-    def add(self, message: FromRunner) -> bool:
-        match message:
-            case Finished():
-                self.finished.append(message)
-                self.bytes += 200 + rough_bytes(message.page)
-            case Retried():
-                self.retried.append(message)
-            case Discovered():
-                self.discovered += message.urls
-                self.bytes += sum(150 + len(found.url) for found in message.urls)
-            case HostFact():
-                self.hosts.append(message)
-                self.bytes += 200 + len(message.robots_txt or '')
-            case WantHosts():
-                self.want_hosts += message.hosts
-            case Progress():
-                self.current_url = message.current_url
-            case _:
-                return False
-        return True
-
-    def as_json(self, seq: int) -> dict[str, Any]:
-        """`p_batch` of `checkpoint_crawl_job`."""
-        batch: dict[str, Any] = {'seq': seq}
-        for key in ('finished', 'retried', 'discovered', 'hosts', 'want_hosts', 'current_url'):
-            if value := getattr(self, key):
-                batch[key] = to_builtins(value, str_keys=True)
-        for key in ('finished', 'retried', 'hosts'):
-            for entry in batch.get(key, ()):
-                del entry['type']
-        return batch
-
-
-def rough_bytes(page: Page | None) -> int:
-    if page is None:
-        return 0
-    return 500 + len(page.markdown or '') + 100 * (len(page.links) + len(page.metadata))

@@ -7,9 +7,8 @@
         outcome = await runner.wait()
 
 The runner's process is `crawl_runner.py`; the walls it puts up around itself are those of
-`isolation.py`, and what it says is in `pipe.py`. This module adds the clock, the stall detector
-and the kill, and names the end: `ERROR_CODES` is the closed set. It calls no API and decides
-nothing about the job.
+`isolation.py`, what it says is in `pipe.py`, and how its end is named in `outcome.py`. This module
+adds the clock, the stall detector and the kill. It calls no API and decides nothing about the job.
 """
 
 import asyncio
@@ -21,17 +20,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 from uuid import uuid4
 
 import msgspec
 
 from worker import isolation, pipe
 from worker.errors import SilklineError
+from worker.outcome import ERROR_CODES, Outcome, code_of, oom_kills
+from worker.tasks import uninterrupted
 
 STDERR_TAIL_BYTES = 8 * 1024
 ROOT = Path(__file__).parent.parent
@@ -39,47 +40,9 @@ ROOT = Path(__file__).parent.parent
 # The processes of this supervisor that are runners.
 living: set[int] = set()
 
-T = TypeVar('T')
-
 
 class CannotStart(SilklineError):
     """The machine has no process or descriptor left. The job fails as `start`, and is retried."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorCode:
-    meaning: str
-    is_retryable: bool
-
-
-# What `fail_crawl_job` may be told; `crashed` and `exited` are followed by a colon and the name
-# of the signal or the exit code. A retry fetches the URLs that were in flight one by one, so
-# whatever a single page brought about is retryable: it ends as `poison`, and the job goes on.
-ERROR_CODES = {
-    'failed': ErrorCode('The crawl raised an error, told in the message.', True),
-    'payload': ErrorCode('The options ask for something this worker does not have.', False),
-    'oom': ErrorCode('It ran into its memory limit, or the machine was out of memory.', True),
-    'cpu': ErrorCode('It used up its processor time.', True),
-    'timeout': ErrorCode('It used up its running time, max_seconds.', False),
-    'stalled': ErrorCode('It sent nothing for too long.', True),
-    'processes': ErrorCode('It had more child processes than it may.', True),
-    'protocol': ErrorCode('It sent what is no message.', True),
-    'crashed': ErrorCode('A signal ended it.', True),
-    'exited': ErrorCode('It ended without saying why.', True),
-    'start': ErrorCode('The process could not be started.', True),
-    'killed': ErrorCode('The supervisor ended it on purpose; not an error of the job.', True),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a runner ended. Either `done` is there, or `error_code`."""
-
-    done: pipe.Done | None
-    error_code: str | None
-    error_message: str | None
-    is_retryable: bool
-    running_seconds: float
 
 
 class Runner:
@@ -459,39 +422,6 @@ def start_process(command: Sequence[str], mark: str) -> subprocess.Popen[bytes]:
     )
 
 
-def code_of(status: int, *, is_oom: bool) -> tuple[str, str]:
-    """The error code of a process that ended without a word, and a sentence."""
-    if status == isolation.OUT_OF_MEMORY:
-        return 'oom', 'out of memory'
-    if status == isolation.LOST:
-        return 'exited:70', 'it found itself without a supervisor'
-    if status >= 0:
-        return f'exited:{status}', f'ended with exit code {status} and without a word'
-    name = signal_name(-status)
-    if name == 'SIGKILL' and is_oom:
-        return 'oom', 'killed by the kernel: the machine or container is out of memory'
-    if name == 'SIGXCPU':
-        return 'cpu', 'used up its processor time'
-    return f'crashed:{name}', f'ended by {name}'
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f'SIG{number}'
-
-
-def oom_kills() -> int:
-    """How many processes the kernel has killed for memory; also those of containers."""
-    with contextlib.suppress(OSError), open('/proc/vmstat', 'rb') as file:
-        for line in file:
-            name, _, count = line.partition(b' ')
-            if name == b'oom_kill':
-                return int(count)
-    return 0
-
-
 def end_orphans() -> set[int]:
     """Kill and reap what dead runners left to this process; answer what was found.
 
@@ -511,19 +441,3 @@ def reap(pids: set[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-
-
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Finish `work` even when cancelled, then be cancelled."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()

@@ -211,13 +211,6 @@ class Rpc:
         request = query.order('created_at', desc=True).limit(limit)
         return checked(list[Job], await self._try('crawl_jobs', request))
 
-    async def find_job(self, job_id: UUID) -> Job:
-        request = self._client.from_('crawl_jobs').select('*').eq('id', str(job_id))
-        found = checked(list[Job], await self._try('crawl_jobs', request))
-        if not found:
-            raise ApiRefused('PT404', f'there is no job {job_id}')
-        return found[0]
-
     async def list_events(self, job_id: UUID) -> list[Event]:
         """The history of a job, the oldest first."""
         request = self._client.from_('crawl_events').select('*').eq('job_id', str(job_id))

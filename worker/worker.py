@@ -32,13 +32,14 @@ if __name__ == '__main__':
 from worker import __version__, isolation
 from worker.answers import Command, Job, Pace
 from worker.errors import ApiRefused, ExitCode, SilklineError
-from worker.job_run import JobRun, beside
+from worker.job_run import JobRun
 from worker.live import Publisher, listen
 from worker.metrics import Metrics, serve
 from worker.process import end_orphans
 from worker.rpc import Rpc
 from worker.settings import Project
 from worker.state import State
+from worker.tasks import beside
 
 logger = logging.getLogger(__name__)
 

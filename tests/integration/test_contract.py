@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 from tests.support.database import Database
+from worker import pipe
 from worker.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +80,7 @@ def test_every_setting_is_documented_with_its_default(database: Database) -> Non
     }
 
 
-def test_every_skip_reason_is_documented(database: Database) -> None:
+def test_every_skip_reason_is_documented_and_known_to_runners(database: Database) -> None:
     rule = database.query(
         """
         select pg_get_constraintdef(oid) as definition
@@ -90,6 +92,7 @@ def test_every_skip_reason_is_documented(database: Database) -> None:
     sentence = QUEUE[QUEUE.index('Skip reasons are a closed set:') :].split('.')[0]
 
     assert set(re.findall(r'\w+', sentence.split(':')[1])) == reasons
+    assert set(get_args(pipe.SkipReason)) == reasons
 
 
 def test_every_command_and_exit_code_is_documented() -> None:

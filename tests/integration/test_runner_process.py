@@ -29,7 +29,8 @@ from tests.support.runner import (
 from tests.support.waiting import wait_until
 from worker import pipe
 from worker.isolation import OUT_OF_MEMORY, descendants
-from worker.process import ERROR_CODES, STDERR_TAIL_BYTES, CannotStart, Runner, code_of
+from worker.outcome import ERROR_CODES, code_of
+from worker.process import STDERR_TAIL_BYTES, CannotStart, Runner
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024

@@ -12,7 +12,9 @@ from uuid import UUID, uuid4
 
 from worker import pipe
 from worker.isolation import processes
-from worker.process import Outcome, Runner
+from worker.outcome import Outcome
+from worker.process import Runner
+from worker.saving import Batch
 
 
 def start_of(
@@ -42,7 +44,7 @@ class Frontier:
     handed_out: Counter[UUID] = field(default_factory=Counter[UUID])
     checkpoints: int = 0
 
-    def check_in(self, batch: pipe.Batch, want: int) -> pipe.Tasks:
+    def check_in(self, batch: Batch, want: int) -> pipe.Tasks:
         self.checkpoints += 1
         for found in batch.discovered:
             if found.url_key not in self.urls:
@@ -90,14 +92,14 @@ Watcher = Callable[[Runner, pipe.FromRunner], None]
 
 async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None = None) -> Outcome:
     """Serve a runner until it ends, as the worker does; hand in even what came before a crash."""
-    batch = pipe.Batch()
+    batch = Batch()
     async for message in runner.messages():
         if watch is not None:
             watch(runner, message)
         batch.add(message)
         if isinstance(message, pipe.WantTasks):
             answer = frontier.check_in(batch, message.count)
-            batch = pipe.Batch()
+            batch = Batch()
             await runner.send(answer)
     frontier.check_in(batch, 0)
     outcome = await runner.wait()

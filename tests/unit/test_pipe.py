@@ -1,6 +1,5 @@
 """The messages of the pipe, byte by byte, and what is refused."""
 
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.messages import from_runner, to_runner
 from worker import pipe
 
 KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')
@@ -48,83 +48,6 @@ def test_a_message_has_these_bytes(message: pipe.ToRunner | pipe.FromRunner, fra
     assert decode(body_of(frame)) == message
 
 
-# Text as Postgres can hold it: the rest is replaced, see below.
-texts = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'), max_size=50)
-keys = st.uuids()
-urls = texts.filter(bool)
-statuses = st.none() | st.integers(0, 32767)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=8,
-)
-objects = st.dictionaries(texts, json_values, max_size=4)
-found = st.builds(
-    pipe.FoundUrl,
-    url_key=keys,
-    url=urls,
-    depth=st.integers(0, 1000),
-    found_on=st.none() | keys,
-    skip_reason=st.sampled_from(['robots', 'too_deep', None]),
-)
-pages = st.builds(
-    pipe.Page,
-    url=urls,
-    content_hash=urls,
-    http_status=statuses,
-    title=st.none() | texts,
-    markdown=st.none() | texts,
-    links=st.lists(json_values, max_size=3),
-    metadata=objects,
-)
-results = st.one_of(
-    st.builds(
-        pipe.Finished,
-        url_key=keys,
-        status=st.sampled_from(['done', 'error']),
-        http_status=statuses,
-        bytes=st.none() | st.integers(0, 2**53),
-        error=st.none() | texts,
-        not_modified=st.none() | st.booleans(),
-        page=st.none() | pages,
-    ),
-    st.builds(pipe.Retried, url_key=keys, after_seconds=st.floats(0, 86400), error=texts),
-    st.builds(pipe.Discovered, urls=st.lists(found, max_size=4)),
-    st.builds(pipe.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
-    st.builds(pipe.WantHosts, hosts=st.lists(urls, max_size=4)),
-    st.builds(pipe.Progress, current_url=urls, open=st.integers(0, 64)),
-)
-from_runner = results | st.one_of(
-    st.builds(pipe.Ready, pid=st.integers(1, 2**31), can_fork=st.booleans()),
-    st.builds(pipe.WantTasks, count=st.integers(0, 1000)),
-    st.builds(pipe.Alive),
-    st.builds(pipe.Log, level=st.sampled_from(['info', 'error']), message=texts),
-    st.builds(pipe.Done, reason=st.sampled_from(['drained', 'pause', 'stop']), result=objects),
-    st.builds(pipe.Failed, error_code=st.just('failed'), message=texts),
-)
-to_runner = st.one_of(
-    st.builds(pipe.Start, job_id=keys, kind=texts, payload=objects),
-    st.builds(pipe.Command, command=st.sampled_from(['continue', 'pause', 'stop', 'cancel'])),
-    st.builds(
-        pipe.Tasks,
-        tasks=st.lists(
-            st.builds(pipe.Task, url_key=keys, url=texts, depth=st.integers(0, 1000)), max_size=4
-        ),
-        drained=st.booleans(),
-        next_in_seconds=st.none() | st.floats(0, 1e6),
-        links=st.lists(
-            st.builds(
-                pipe.StoredLinks,
-                url_key=keys,
-                depth=st.integers(0, 9),
-                links=st.lists(texts, max_size=3),
-            ),
-            max_size=2,
-        ),
-    ),
-)
-
-
 @given(from_runner)
 def test_what_a_runner_says_arrives_as_it_was_said(message: pipe.FromRunner) -> None:
     assert pipe.decode_from_runner(body_of(pipe.encode(message))) == message
@@ -133,32 +56,6 @@ def test_what_a_runner_says_arrives_as_it_was_said(message: pipe.FromRunner) -> 
 @given(to_runner)
 def test_what_a_supervisor_says_arrives_as_it_was_said(message: pipe.ToRunner) -> None:
     assert pipe.decode_to_runner(body_of(pipe.encode(message))) == message
-
-
-@given(st.lists(results, max_size=6), st.integers(1, 10**9 - 1))
-def test_a_batch_has_the_fields_of_a_checkpoint_and_no_other(
-    messages: list[pipe.FromRunner], seq: int
-) -> None:
-    batch = pipe.Batch()
-    assert all([batch.add(message) for message in messages])
-    sent = batch.as_json(seq)
-    assert msgspec.json.decode(msgspec.json.encode(sent)) == sent
-    assert sent.keys() <= {
-        'seq',
-        'finished',
-        'retried',
-        'discovered',
-        'hosts',
-        'want_hosts',
-        'current_url',
-    }
-    entries: list[dict[str, Any]] = [
-        entry
-        for key in ('finished', 'retried', 'discovered', 'hosts')
-        for entry in sent.get(key, [])
-    ]
-    assert all('type' not in entry for entry in entries)
-    assert len(sent.get('finished', [])) == sum(isinstance(m, pipe.Finished) for m in messages)
 
 
 def test_an_answer_of_the_database_is_a_message() -> None:
@@ -179,25 +76,6 @@ def test_an_answer_of_the_database_is_a_message() -> None:
     tasks = msgspec.convert(answer, pipe.Tasks)
     assert tasks.tasks == [pipe.Task(url_key=KEY, url='u', depth=0)]
     assert tasks.hosts[0].robots_age_seconds == 1.5
-
-
-def test_results_do_not_wait_for_what_is_no_result() -> None:
-    batch = pipe.Batch()
-    assert not batch.add(pipe.WantTasks(count=1))
-    assert not batch.add(pipe.Done(reason='drained'))
-    assert batch.as_json(1) == {'seq': 1}
-
-
-def test_a_batch_is_full_before_the_database_would_refuse_it() -> None:
-    batch = pipe.Batch()
-    urls = [pipe.FoundUrl(url_key=KEY, url='u', depth=0)] * 5000
-    while not batch.is_full:
-        batch.add(pipe.Discovered(urls=urls))
-    assert len(batch.discovered) <= 50_000
-    batch = pipe.Batch()
-    while not batch.is_full:
-        batch.add(pipe.Finished(url_key=KEY, status='done'))
-    assert len(batch.finished) <= 5000
 
 
 @pytest.mark.parametrize('text', ['a\0b', 'a\ud800b', '\0\udfff'])

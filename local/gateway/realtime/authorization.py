@@ -6,7 +6,7 @@ kept by the channel, not here.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -60,16 +60,6 @@ class Asking:
             'sub': sub if isinstance(sub, str) else '',
             'headers': self.headers,
         }
-
-
-def encode_headers(headers: Iterable[tuple[str, str]]) -> str:
-    """As JSON for the policies; bytes that are not UTF-8, which HTTP lets pass, are replaced."""
-    return msgspec.json.encode(
-        {
-            name.lower(): value.encode(errors='surrogateescape').decode(errors='replace')
-            for name, value in headers
-        }
-    ).decode()
 
 
 class Authorizer:

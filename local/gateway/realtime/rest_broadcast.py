@@ -12,7 +12,8 @@ from aiohttp import hdrs, web
 
 from local.gateway.bodies import BadBody, read_body
 from local.gateway.callers import BadToken, Caller, Callers
-from local.gateway.realtime.authorization import Asking, Authorizer, encode_headers
+from local.gateway.headers import encode_headers
+from local.gateway.realtime.authorization import Asking, Authorizer
 from local.gateway.realtime.broadcasts import TextBroadcast, UserBroadcast, text_payload
 from local.gateway.realtime.channels import Hub
 from local.gateway.realtime.database import Unanswered
@@ -142,7 +143,7 @@ def asking(request: web.Request, caller: Caller, topic: str) -> Asking:
         (name, value)
         for name, value in request.headers.items()
         if name.lower() not in ('apikey', 'authorization', 'x-api-key', 'cookie')
-    )
+    ).decode()
     return Asking(caller=caller, topic=topic, headers=headers)
 
 

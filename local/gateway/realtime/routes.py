@@ -15,8 +15,9 @@ from typing import Self
 from aiohttp import WSCloseCode, hdrs, web
 
 from local.gateway.callers import Callers
+from local.gateway.headers import encode_headers
 from local.gateway.realtime.admission import Services
-from local.gateway.realtime.authorization import Authorizer, encode_headers
+from local.gateway.realtime.authorization import Authorizer
 from local.gateway.realtime.channels import Channel, Hub
 from local.gateway.realtime.database import Database
 from local.gateway.realtime.delivery import Delivery
@@ -189,7 +190,7 @@ def x_headers(request: web.Request) -> str:
         (name, value)
         for name, value in request.headers.items()
         if name.lower().startswith('x-') and name.lower() != 'x-api-key'
-    )
+    ).decode()
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -14,6 +14,7 @@ from aiohttp import hdrs, web
 
 from local.gateway.bodies import BadBody, read_body
 from local.gateway.callers import BadClaims, BadToken, Caller, Callers
+from local.gateway.headers import encode_headers, encode_texts
 from local.gateway.rest import preferences
 from local.gateway.rest.errors import bad_body, bad_token, failure
 from local.gateway.rest.media import Form, answer_form, refuse_other_than_json
@@ -158,27 +159,12 @@ async def read_arguments(request: web.Request) -> Arguments:
 
 def headers_json(request: web.Request) -> bytes:
     """The headers as functions read them in `request.headers`; cookies have their own place."""
-    return encoded(
-        {name.lower(): value for name, value in request.headers.items() if name.lower() != 'cookie'}
-    )
+    return encode_headers(pair for pair in request.headers.items() if pair[0].lower() != 'cookie')
 
 
 def cookies_json(request: web.Request) -> bytes:
-    return encoded(dict(request.cookies)) if hdrs.COOKIE in request.headers else b'{}'
-
-
-def encoded(texts: dict[str, str]) -> bytes:
-    try:
-        return msgspec.json.encode(texts)
-    except UnicodeEncodeError:
-        # Bytes of a header that are not UTF-8.
-        return msgspec.json.encode(
-            {printable(name): printable(value) for name, value in texts.items()}
-        )
-
-
-def printable(text: str) -> str:
-    return text.encode(errors='surrogateescape').decode(errors='replace')
+    # The names of cookies are as they were sent.
+    return encode_texts(request.cookies) if hdrs.COOKIE in request.headers else b'{}'
 
 
 def invalid_path() -> Exception:

@@ -1,0 +1,81 @@
+"""Messages of the pipe, of every kind and with any content, for hypothesis."""
+
+from hypothesis import strategies as st
+
+from worker import pipe
+
+# Text as Postgres can hold it: the rest is replaced when a message is encoded.
+texts = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'), max_size=50)
+keys = st.uuids()
+urls = texts.filter(bool)
+statuses = st.none() | st.integers(0, 32767)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(texts, json_values, max_size=4)
+found = st.builds(
+    pipe.FoundUrl,
+    url_key=keys,
+    url=urls,
+    depth=st.integers(0, 1000),
+    found_on=st.none() | keys,
+    skip_reason=st.sampled_from(['robots', 'too_deep', None]),
+)
+pages = st.builds(
+    pipe.Page,
+    url=urls,
+    content_hash=urls,
+    http_status=statuses,
+    title=st.none() | texts,
+    markdown=st.none() | texts,
+    links=st.lists(json_values, max_size=3),
+    metadata=objects,
+)
+results = st.one_of(
+    st.builds(
+        pipe.Finished,
+        url_key=keys,
+        status=st.sampled_from(['done', 'error']),
+        http_status=statuses,
+        bytes=st.none() | st.integers(0, 2**53),
+        error=st.none() | texts,
+        not_modified=st.none() | st.booleans(),
+        page=st.none() | pages,
+    ),
+    st.builds(pipe.Retried, url_key=keys, after_seconds=st.floats(0, 86400), error=texts),
+    st.builds(pipe.Discovered, urls=st.lists(found, max_size=4)),
+    st.builds(pipe.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
+    st.builds(pipe.WantHosts, hosts=st.lists(urls, max_size=4)),
+    st.builds(pipe.Progress, current_url=urls, open=st.integers(0, 64)),
+)
+from_runner = results | st.one_of(
+    st.builds(pipe.Ready, pid=st.integers(1, 2**31), can_fork=st.booleans()),
+    st.builds(pipe.WantTasks, count=st.integers(0, 1000)),
+    st.builds(pipe.Alive),
+    st.builds(pipe.Log, level=st.sampled_from(['info', 'error']), message=texts),
+    st.builds(pipe.Done, reason=st.sampled_from(['drained', 'pause', 'stop']), result=objects),
+    st.builds(pipe.Failed, error_code=st.just('failed'), message=texts),
+)
+to_runner = st.one_of(
+    st.builds(pipe.Start, job_id=keys, kind=texts, payload=objects),
+    st.builds(pipe.Command, command=st.sampled_from(['continue', 'pause', 'stop', 'cancel'])),
+    st.builds(
+        pipe.Tasks,
+        tasks=st.lists(
+            st.builds(pipe.Task, url_key=keys, url=texts, depth=st.integers(0, 1000)), max_size=4
+        ),
+        drained=st.booleans(),
+        next_in_seconds=st.none() | st.floats(0, 1e6),
+        links=st.lists(
+            st.builds(
+                pipe.StoredLinks,
+                url_key=keys,
+                depth=st.integers(0, 9),
+                links=st.lists(texts, max_size=3),
+            ),
+            max_size=2,
+        ),
+    ),
+)

@@ -1,0 +1,166 @@
+"""What a runner sent reaches the queue once: in batches, by number, whatever is cut off."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.messages import results
+from worker import pipe
+from worker.answers import Checkpoint
+from worker.errors import ApiRefused, ApiUnavailable
+from worker.rpc import Rpc
+from worker.saving import Batch, Saving
+
+KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')
+LINK = pipe.Discovered(urls=[pipe.FoundUrl(url_key=KEY, url='u', depth=1)])
+PAGE = pipe.Finished(url_key=KEY, status='done')
+
+
+class Queue:
+    """Takes checkpoints; the first meets `trouble`, and one that hangs does not arrive."""
+
+    def __init__(self, trouble: Exception | None = None, *, hangs: bool = False) -> None:
+        self.saved: dict[int, set[str]] = {}
+        self.reached = asyncio.Event()
+        self._trouble = trouble
+        self._hangs = hangs
+
+    async def checkpoint_crawl_job(
+        self, lease_token: UUID, batch: Mapping[str, Any], *, want: int
+    ) -> Checkpoint:
+        self.reached.set()
+        if self._hangs:
+            self._hangs = False
+            await asyncio.Event().wait()
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
+        assert batch['seq'] not in self.saved
+        self.saved[batch['seq']] = batch.keys() - {'seq'}
+        return Checkpoint(command='continue', pending=want)
+
+
+def saving_to(queue: Queue, *, is_wanted: bool = True) -> tuple[Saving, list[Batch]]:
+    told: list[Batch] = []
+    saving = Saving(
+        uuid4(),
+        uuid4(),
+        cast(Rpc, queue),
+        is_wanted=lambda: is_wanted,
+        on_saved=lambda batch, answer: told.append(batch),
+    )
+    return saving, told
+
+
+@given(st.lists(results, max_size=6), st.integers(1, 10**9 - 1))
+def test_a_batch_has_the_fields_of_a_checkpoint_and_no_other(
+    messages: list[pipe.FromRunner], seq: int
+) -> None:
+    batch = Batch()
+    assert all([batch.add(message) for message in messages])
+    sent = batch.as_json(seq)
+    assert msgspec.json.decode(msgspec.json.encode(sent)) == sent
+    assert sent.keys() <= {
+        'seq',
+        'finished',
+        'retried',
+        'discovered',
+        'hosts',
+        'want_hosts',
+        'current_url',
+    }
+    entries: list[dict[str, Any]] = [
+        entry
+        for key in ('finished', 'retried', 'discovered', 'hosts')
+        for entry in sent.get(key, [])
+    ]
+    assert all('type' not in entry for entry in entries)
+    assert len(sent.get('finished', [])) == sum(isinstance(m, pipe.Finished) for m in messages)
+
+
+def test_results_do_not_wait_for_what_is_no_result() -> None:
+    batch = Batch()
+    assert not batch.add(pipe.WantTasks(count=1))
+    assert not batch.add(pipe.Done(reason='drained'))
+    assert batch.as_json(1) == {'seq': 1}
+
+
+def test_a_batch_is_full_before_the_database_would_refuse_it() -> None:
+    batch = Batch()
+    urls = [pipe.FoundUrl(url_key=KEY, url='u', depth=0)] * 5000
+    while not batch.is_full:
+        batch.add(pipe.Discovered(urls=urls))
+    assert len(batch.discovered) <= 50_000
+    batch = Batch()
+    while not batch.is_full:
+        batch.add(pipe.Finished(url_key=KEY, status='done'))
+    assert len(batch.finished) <= 5000
+
+
+def test_a_batch_that_was_cut_off_is_sent_again_before_the_next() -> None:
+    """A link that was found is not lost with it, while its page counts as done."""
+
+    async def scenario() -> None:
+        queue = Queue(hangs=True)
+        saving, told = saving_to(queue)
+        saving.batch.add(LINK)
+        cut_off = asyncio.create_task(saving.save(want=0))
+        await queue.reached.wait()
+        cut_off.cancel()
+        await asyncio.wait([cut_off])
+        saving.batch.add(PAGE)
+        answer = await saving.save(want=3)
+
+        assert queue.saved == {1: {'discovered'}, 2: {'finished'}}
+        assert list(queue.saved) == [1, 2]
+        assert len(told) == 2
+        assert answer.pending == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_waits_for_a_queue_that_is_away() -> None:
+    async def scenario() -> None:
+        queue = Queue(ApiUnavailable('away'))
+        saving, told = saving_to(queue)
+        saving.batch.add(PAGE)
+        await saving.save(want=0)
+
+        assert queue.saved == {1: {'finished'}}
+        assert len(told) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_is_refused_is_not_sent_again() -> None:
+    async def scenario() -> None:
+        queue = Queue(ApiRefused('22P02', 'no'))
+        saving, told = saving_to(queue)
+        saving.batch.add(LINK)
+        with pytest.raises(ApiRefused):
+            await saving.save(want=0)
+        saving.batch.add(PAGE)
+        await saving.save(want=0)
+
+        assert queue.saved == {2: {'finished'}}
+        assert len(told) == 1
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_sent_that_is_not_wanted_any_more() -> None:
+    async def scenario() -> None:
+        queue = Queue()
+        saving, told = saving_to(queue, is_wanted=False)
+        saving.batch.add(PAGE)
+
+        assert (await saving.save(want=1)).command == 'lost'
+        assert (queue.saved, told) == ({}, [])
+
+    asyncio.run(scenario())
