@@ -1,4 +1,4 @@
-"""The commands of the local stack: `silkline up`, `down`, `reset`, `token`.
+"""The commands of the local stack: `silkline up`, `down`, `reset`, `token`; and `crawl`, beside it.
 
 Owns their words and what they print: facts for people on stderr, data on stdout. Found by
 `silkline` as an entry point; imports what is slow or may not be installed only when it runs.
@@ -8,15 +8,21 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from local import crawl_command
+from local.detached import (
+    READY_WORD,
+    extra_needed,
+    failures_told,
+    say,
+    start_detached,
+    tell_running,
+)
 from local.directory import NAME, StackDirectory, format_env
 from local.lock import AlreadyRunning, StackError
 from worker.paths import dashboard_directory, migrations_directory
@@ -24,11 +30,10 @@ from worker.paths import dashboard_directory, migrations_directory
 if TYPE_CHECKING:
     from local.stack import Options, Ready
 
-# What a detached stack tells the process that started it.
-READY_WORD = b'ready'
 LOOPBACK = '127.0.0.1'
 
 commands = typer.Typer()
+commands.add_typer(crawl_command.commands)
 
 Directory = Annotated[
     Path,
@@ -252,56 +257,6 @@ def new_runner() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-def start_detached(place: StackDirectory, words: list[str]) -> None:
-    """Start the stack in a process of its own and return when it answers."""
-    if (running := place.lock.wait_until_ready()) is not None:
-        said = f'the stack of {place.path} is already running, as process {running}'
-        tell_running(place, said, words)
-        return
-    reading, writing = os.pipe()
-    with open(os.open(place.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 'wb') as log:
-        log_start = log.seek(0, os.SEEK_END)
-        process = subprocess.Popen(  # noqa: S603 - this program
-            # -P: a project may have a module of its own called local.
-            [
-                sys.executable,
-                '-P',
-                '-m',
-                'local',
-                'up',
-                f'--directory={place.path}',
-                f'--ready-fd={writing}',
-                *words,
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=[writing],
-        )
-    os.close(writing)
-    with open(reading, 'rb') as answer:
-        is_ready = answer.read() == READY_WORD
-    if not is_ready:
-        # Somebody else may have been quicker.
-        is_ready = process.wait() == 0 and place.lock.wait_until_ready() is not None
-    with place.log_path.open('rb') as log:
-        log.seek(log_start)
-        said = log.read().decode(errors='replace')
-    if not is_ready:
-        raise StackError(f'the stack did not come up:\n{said.rstrip()}')
-    typer.echo(said, err=True, nl=False)
-
-
-def tell_running(place: StackDirectory, said: str, words: list[str]) -> None:
-    """A stack that runs is what was asked for, unless it was asked for differently."""
-    say(said)
-    place.lock.wait_until_ready()
-    typer.echo(f'  API        {place.read_env()["SUPABASE_URL"]}', err=True)
-    if words:
-        raise StackError('it keeps the options it was started with: silkline down, then up again')
-
-
 def show_ready(place: StackDirectory, ready: 'Ready', *, is_detached: bool) -> None:
     applied = ready.migrations_applied
     migrations = f'migrations applied: {applied}' if applied else 'no new migration'
@@ -319,32 +274,3 @@ def show_ready(place: StackDirectory, ready: 'Ready', *, is_detached: bool) -> N
     typer.echo('\n'.join(lines), err=True)
     how = ', in the background; silkline down' if is_detached else '; Ctrl-C'
     say(f'ready in {ready.seconds:.1f} s{how} stops it')
-
-
-@contextmanager
-def failures_told() -> Generator[None]:
-    """End with one sentence instead of a traceback, where the user can do something about it."""
-    try:
-        yield
-    except StackError as error:
-        say(str(error))
-        raise typer.Exit(1) from error
-    except OSError as error:
-        where = f'{error.filename}: ' if error.filename else ''
-        say(f'{where}{error.strerror or error}')
-        raise typer.Exit(1) from error
-
-
-@contextmanager
-def extra_needed() -> Generator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise StackError(
-            f'the local stack is not installed ({error}): make install in a clone,'
-            " or pip install 'silkline[local]'"
-        ) from error
-
-
-def say(text: str) -> None:
-    typer.echo(f'silkline: {text}', err=True)

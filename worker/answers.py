@@ -15,6 +15,7 @@ from worker.pipe import Verdict
 JobStatus = Literal[
     'pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled'
 ]
+TaskStatus = Literal['pending', 'in_progress', 'done', 'error', 'skipped']
 Command = Verdict
 ENDED: frozenset[JobStatus] = frozenset({'completed', 'failed', 'stopped', 'cancelled'})
 
@@ -64,7 +65,11 @@ class Lease(Answer):
 
 
 class Checkpoint(Answer):
-    """The answer of a checkpoint; `tasks`, `links` and `hosts` are for the runner."""
+    """The answer of a checkpoint. All but `command` is for the runner.
+
+    `next_in_seconds` is None with URLs pending when they wait for what is in progress: it may
+    give budget back.
+    """
 
     command: Command
     drained: bool = False
@@ -73,6 +78,7 @@ class Checkpoint(Answer):
     tasks: list[dict[str, Any]] = []
     links: list[dict[str, Any]] = []
     hosts: list[dict[str, Any]] = []
+    redirected_starts: list[str] = []
 
 
 class Pace(Answer):
@@ -119,6 +125,34 @@ class Progress(Answer):
     @property
     def has_ended(self) -> bool:
         return self.status in ENDED and not self.is_saving
+
+
+class PageRow(Answer):
+    """A URL of a job, and the version of its page that the job saw; None where there is none."""
+
+    url_key: UUID
+    url: str
+    depth: int
+    status: TaskStatus
+    skip_reason: str | None
+    last_error: str | None
+    http_status: int | None
+    attempts: int
+    found_on: UUID | None
+    finished_at: datetime | None
+    page_url: str | None
+    version: int | None
+    change: Literal['new', 'changed', 'unchanged'] | None
+    title: str | None
+    content_hash: str | None
+    extractor: str | None
+    extractor_version: str | None
+    first_seen_at: datetime | None
+    last_seen_at: datetime | None
+    metadata: dict[str, Any] | None
+    # Only when asked for.
+    markdown: str | None
+    links: list[Any] | None
 
 
 class Reason(Answer):

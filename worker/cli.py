@@ -1,8 +1,8 @@
 """The command `silkline`.
 
-Owns how its commands come together; their words are in `job_commands.py` and
-`queue_commands.py`. Commands that other packages add (the entry points of group
-`silkline.commands`, such as those of the local stack) stand beside these.
+Owns how its commands come together; their words are in the modules called `…_command` and
+`…_commands`. Commands that other packages add (the entry points of group `silkline.commands`, such
+as those of the local stack) stand beside these.
 """
 
 from importlib.metadata import entry_points
@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 
-from worker import __version__, job_commands, queue_commands, worker_command
+from worker import (
+    __version__,
+    job_commands,
+    page_commands,
+    plugin_commands,
+    queue_commands,
+    worker_command,
+)
 from worker.paths import migrations_directory
 
 app = typer.Typer(
@@ -23,7 +30,9 @@ app = typer.Typer(
 
 app.add_typer(worker_command.commands)
 app.add_typer(job_commands.commands)
+app.add_typer(page_commands.commands)
 app.add_typer(queue_commands.commands)
+app.add_typer(plugin_commands.commands)
 
 
 def main() -> None:
@@ -57,7 +66,7 @@ def silkline(
 ) -> None:
     """A crawl queue that lives in Supabase.
 
-    To try it on this machine: silkline up.
+    To try it on this machine: silkline crawl https://example.com
 
     On Supabase the queue is SQL: `silkline install` puts it into your project,
     `supabase db push` installs it.

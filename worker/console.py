@@ -6,7 +6,7 @@ Data goes to stdout, what is said about it to stderr. Owns the wording of times 
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import typer
 from pydantic import BaseModel, TypeAdapter
@@ -14,7 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from worker.answers import Check, Event, Explanation, Job, Progress, QueueStats, WorkerInfo
+from worker.answers import (
+    Check,
+    Event,
+    Explanation,
+    Job,
+    PageRow,
+    Progress,
+    QueueStats,
+    WorkerInfo,
+)
+from worker.pipe import SkipReason
 
 T = TypeVar('T', bound=BaseModel | Sequence[BaseModel])
 
@@ -29,6 +39,29 @@ COLOURS = {
     'failed': 'red',
     'error': 'red',
     'lost': 'red',
+    'new': 'green',
+    'changed': 'yellow',
+    'broken': 'red',
+}
+
+# Why a URL was not fetched, or not kept.
+SKIP_REASONS: dict[SkipReason, str] = {
+    'robots': 'robots.txt does not allow it',
+    'out_of_scope': 'it is outside of the scope of the job',
+    'excluded': 'include or exclude rules it out',
+    'too_deep': 'it is more than max_depth links away',
+    'budget': 'max_pages was reached before',
+    'content_type': 'it is no page: neither HTML nor text',
+    'too_large': 'it is larger than max_page_bytes',
+    'redirect': 'it leads to another URL',
+    'canonical': 'it names another URL as the original',
+    'duplicate': 'another URL has the same content',
+    'noindex': 'it asks not to be kept',
+    'nofollow': 'only links marked nofollow lead there',
+    'trap': 'it looks like an endless space of URLs',
+    'invalid_url': 'it is no URL that can be fetched',
+    'forbidden_address': 'it lies in a network that crawls may not reach',
+    'host_unavailable': 'its host does not answer',
 }
 
 
@@ -141,11 +174,54 @@ def print_checks(checks: Sequence[Check]) -> None:
             typer.echo(f'        {check.hint}')
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style='bold')
+def print_pages(rows: Sequence[PageRow], *, with_head: bool) -> None:
+    """What was stored. Titles leave room for the URL, but only where lines are short."""
+    cells = [
+        (
+            coloured(row.change or ''),
+            str(row.http_status or ''),
+            shortened(row.title or '', 40),
+            row.url,
+        )
+        for row in rows
+    ]
+    print_table(('change', 'http', 'title', 'url'), cells, with_id=False, with_head=with_head)
+
+
+def print_unstored(rows: Sequence[PageRow], *, with_head: bool) -> None:
+    """What failed or was skipped, and why."""
+    cells = [(row.url, str(row.http_status or ''), why(row)) for row in rows]
+    print_table(('url', 'http', 'why'), cells, with_id=False, with_head=with_head)
+
+
+def why(row: PageRow) -> str:
+    if row.skip_reason is None:
+        tries = f' (tried {row.attempts} times)' if row.attempts > 1 else ''
+        return f'{row.last_error or "failed without a reason"}{tries}'
+    # A newer database may know reasons that this program does not.
+    meaning = SKIP_REASONS.get(cast(SkipReason, row.skip_reason))
+    said = row.last_error or meaning
+    return f'{row.skip_reason}: {said}' if said else row.skip_reason
+
+
+def shortened(text: str, length: int) -> str:
+    if len(text) <= length or not sys.stdout.isatty():
+        return text
+    return f'{text[: length - 1]}…'
+
+
+def print_table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    with_id: bool = True,
+    with_head: bool = True,
+) -> None:
+    table = Table(box=None, pad_edge=False, header_style='bold', show_header=with_head)
     for nth, name in enumerate(head):
         # The first is an id, to be copied whole; the last is the longest.
-        table.add_column(name, no_wrap=True, min_width=36 if nth == 0 and len(head) > 2 else None)
+        is_id = with_id and nth == 0 and len(head) > 2
+        table.add_column(name, no_wrap=True, min_width=36 if is_id else None)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row))
     console().print(table)

@@ -43,7 +43,17 @@ def crawl() -> None:
     faulthandler.register(signal.SIGXCPU, chain=True)
     # Of the 8 MB that a thread gets otherwise, each counts as memory in use.
     threading.stack_size(1024 * 1024)
-    asyncio.run(run(start, can_fork=can_fork, source=source, sink=sink))
+    work = run(start, can_fork=can_fork, source=source, sink=sink)
+    if start.payload.get('fetcher') == 'null':
+        asyncio.run(work)
+        return
+    try:
+        import uvloop
+    except ImportError:
+        # There is none for Windows.
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
 
 
 def read_start() -> pipe.Start:
@@ -78,9 +88,9 @@ def keep_pipes() -> tuple[int, int]:
 async def run(start: pipe.Start, *, can_fork: bool, source: int, sink: int) -> None:
     import asyncio
 
-    from worker.crawl import CrawlError, make_fetcher
+    from worker.crawl.job import run_job
     from worker.crawl.link import Link
-    from worker.crawl.loop import crawl_site
+    from worker.crawl.options import CrawlError
 
     asyncio.get_running_loop().set_exception_handler(end_on_memory_error)
     link = await Link.open(source, sink)
@@ -91,8 +101,7 @@ async def run(start: pipe.Start, *, can_fork: bool, source: int, sink: int) -> N
             side_tasks.create_task(link.stay_alive(start.alive_seconds), name='stay alive'),
         ]
         try:
-            fetcher = make_fetcher(start.kind, start.payload)
-            last = await crawl_site(link, fetcher, start.payload)
+            last = await run_job(link, start)
         except CrawlError as error:
             last = pipe.Failed(error_code='payload', message=str(error), is_retryable=False)
         except Exception as error:

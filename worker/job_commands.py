@@ -250,8 +250,11 @@ async def follow(rpc: 'Rpc', project: Project, job_id: UUID, *, as_json: bool) -
 
 
 @contextmanager
-def shown(*, as_json: bool) -> 'Generator[Callable[[Progress], None]]':
-    """A bar on a terminal, a line per change elsewhere, JSON lines for programs."""
+def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progress], None]]':
+    """A bar on a terminal, a line per change elsewhere, JSON lines for programs.
+
+    The lines go to stdout if they are what the command is for, else to stderr.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -261,7 +264,9 @@ def shown(*, as_json: bool) -> 'Generator[Callable[[Progress], None]]':
         yield console.print_json
         return
     if not sys.stderr.isatty():
-        yield lambda progress: typer.echo(f'{progress.status}  {console.pages(progress)}')
+        yield lambda progress: typer.echo(
+            f'{progress.status}  {console.pages(progress)}', err=not as_data
+        )
         return
     columns = (
         TextColumn('{task.fields[status]:10}'),

@@ -8,7 +8,10 @@ killed is `process.py`'s; which jobs are leased is `worker.py`'s.
 import asyncio
 import logging
 import time
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -26,11 +29,14 @@ from worker.tasks import beside
 
 logger = logging.getLogger(__name__)
 
-SAVE_SECONDS = 1.0
 # From pause or stop to the runner's last word; what it then has open is fetched again. The user
 # watches the button meanwhile.
 HAND_IN_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 1.0
+# More than a crawl can have open.
+MAX_BEGUN = 1000
+# A browser is many processes, and each reserves memory that it does not use.
+BROWSER_LIMITS = {'processes': 512, 'memory_bytes': 8 * 1024**3, 'open_files': 4096}
 
 
 class JobRun:
@@ -45,6 +51,7 @@ class JobRun:
         leased_at: float,
         metrics: Metrics,
         publisher: Publisher,
+        allow_networks: Sequence[str] = (),
     ) -> None:
         self.job = job
         self.lease_token = lease_token
@@ -55,9 +62,12 @@ class JobRun:
         self._rpc = rpc
         self._metrics = metrics
         self._publisher = publisher
+        self._allow_networks = allow_networks
         self._started_at = time.monotonic()
         # Of this attempt, for people to watch.
         self._pages = {'done': 0, 'error': 0, 'skipped': 0}
+        # Being fetched. What is left here when a process dies may be what killed it.
+        self._begun: set[UUID] = set()
         self._saving = Saving(
             job.id, lease_token, rpc, is_wanted=self._is_saving_wanted, on_saved=self._take_answer
         )
@@ -103,14 +113,19 @@ class JobRun:
     async def _crawl(self) -> Outcome:
         async with Runner(self._start()) as runner:
             return await beside(
-                self._serve(runner), self._save_each_second(), self._pass_commands_on(runner)
+                self._serve(runner),
+                self._saving.keep_saving(lambda answer: self._answer(runner, answer)),
+                self._pass_commands_on(runner),
             )
 
     def _start(self) -> pipe.Start:
-        seconds = self.job.payload.get('max_seconds')
-        limits = pipe.Limits(wall_seconds=float(seconds)) if seconds else pipe.Limits()
         return pipe.Start(
-            job_id=self.job.id, kind=self.job.kind, payload=self.job.payload, limits=limits
+            job_id=self.job.id,
+            kind=self.job.kind,
+            payload=self.job.payload,
+            limits=limits_for(self.job.payload),
+            allow_networks=list(self._allow_networks),
+            has_plugins=has_plugins(),
         )
 
     async def _serve(self, runner: Runner) -> Outcome:
@@ -119,24 +134,25 @@ class JobRun:
             if not has_spoken:
                 has_spoken = True
                 self._metrics.time_spawn(time.monotonic() - self._started_at)
-            await self._take(runner, message)
+            await self._take(message)
         return await runner.wait()
 
-    async def _take(self, runner: Runner, message: pipe.FromRunner) -> None:
-        if self._saving.batch.add(message):
-            if self._saving.batch.is_full:
-                await self._saving.save(want=0)
-            return
+    async def _take(self, message: pipe.FromRunner) -> None:
         match message:
-            case pipe.WantTasks(count=count):
-                answer = await self._saving.save(want=count)
-                # Without a lease there is nothing to answer: the process is being ended.
-                if answer.command not in ('cancel', 'lost'):
-                    await runner.send(as_tasks(answer, command=self._wanted()))
+            case pipe.Begun(url_key=url_key) if len(self._begun) < MAX_BEGUN:
+                self._begun.add(url_key)
+            case pipe.Finished(url_key=url_key) | pipe.Retried(url_key=url_key):
+                self._begun.discard(url_key)
             case pipe.Log(level=level, message=text):
                 logger.log(getattr(logging, level.upper()), 'job %s: %s', self.job.id, text)
             case _:
                 pass
+        await self._saving.take(message)
+
+    async def _answer(self, runner: Runner, answer: Checkpoint) -> None:
+        # Without a lease there is nothing to answer: the process is being ended.
+        if answer.command not in ('cancel', 'lost'):
+            await runner.send(as_tasks(answer, command=self._wanted()))
 
     def _is_saving_wanted(self) -> bool:
         return self._command not in ('cancel', 'lost')
@@ -164,13 +180,6 @@ class JobRun:
                 'current_url': batch.current_url,
             },
         )
-
-    async def _save_each_second(self) -> NoReturn:
-        while True:
-            await asyncio.sleep(SAVE_SECONDS)
-            batch = self._saving.batch
-            if batch.finished or batch.discovered or batch.retried:
-                await self._saving.save(want=0)
 
     async def _pass_commands_on(self, runner: Runner) -> None:
         passed_on: Command = 'continue'
@@ -237,6 +246,11 @@ class JobRun:
             else:
                 self._metrics.count_released(self._released_for())
             logger.info('job %s: given back (%s)', self.job.id, self._wanted())
+        elif outcome.done is not None and outcome.done.after_seconds is not None:
+            seconds = outcome.done.after_seconds
+            await self._rpc.release_crawl_job(token, reason='later', after_seconds=seconds)
+            self._metrics.count_released('later')
+            logger.info('job %s: its site wants %d s of patience', self.job.id, seconds)
         elif outcome.done is not None:
             await self._rpc.complete_crawl_job(token, result=outcome.done.result)
             self._metrics.count_completed()
@@ -249,6 +263,7 @@ class JobRun:
                 error_code=code,
                 error_message=message,
                 is_retryable=outcome.is_retryable,
+                suspects=sorted(self._begun),
             )
             self._metrics.count_failed(code)
             logger.warning('job %s: failed with %s: %s', self.job.id, code, message[:200])
@@ -261,11 +276,24 @@ class JobRun:
         if self._command != 'continue' or outcome.error_code == 'killed':
             return True
         # Paused, and resumed after its last word: it is not at its end.
-        return outcome.done is not None and outcome.done.reason != 'drained'
+        return outcome.done is not None and outcome.done.reason in ('pause', 'stop')
 
 
 def refused(error: ApiRefused) -> Outcome:
     return broken('protocol', f'the queue refused: {error}')
+
+
+@cache
+def has_plugins() -> bool:
+    """Looked up once: what is installed while a worker runs is there for the next one."""
+    return bool(entry_points(group='silkline.plugins'))
+
+
+def limits_for(payload: Mapping[str, Any]) -> pipe.Limits:
+    limits = pipe.Limits(wall_seconds=float(payload.get('max_seconds') or 3600))
+    if payload.get('fetcher') == 'browser':
+        return msgspec.structs.replace(limits, **BROWSER_LIMITS)
+    return limits
 
 
 def as_tasks(answer: Checkpoint, *, command: Command) -> pipe.Tasks:

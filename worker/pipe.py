@@ -150,6 +150,10 @@ class Start(Struct, frozen=True, kw_only=True, tag='start'):
     alive_seconds: float = 5.0
     # A runner whose parent is another one has lost its supervisor already.
     supervisor_pid: int = 0
+    # What the operator lets crawls reach beside the public network.
+    allow_networks: list[str] = field(default_factory=list[str])
+    # Whether any are installed: looking for them takes a runner a tenth of its start.
+    has_plugins: bool = True
 
 
 class Tasks(Struct, frozen=True, kw_only=True, tag='tasks'):
@@ -161,6 +165,8 @@ class Tasks(Struct, frozen=True, kw_only=True, tag='tasks'):
     next_in_seconds: float | None = None
     links: list[StoredLinks] = field(default_factory=list[StoredLinks])
     hosts: list[KnownHost] = field(default_factory=list[KnownHost])
+    # Where start URLs were redirected to, in this and in earlier attempts.
+    redirected_starts: list[str] = field(default_factory=list[str])
     command: Verdict = 'continue'
 
 
@@ -179,6 +185,13 @@ class Ready(Struct, frozen=True, kw_only=True, tag='ready'):
     pid: int
     # Whether the kernel lets this runner have children.
     can_fork: bool
+
+
+class Begun(Struct, frozen=True, kw_only=True, tag='begun'):
+    """A URL is being fetched: suspected, should the process die before it has ended."""
+
+    url_key: UUID
+    url: Url
 
 
 class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finished'):
@@ -213,6 +226,12 @@ class Discovered(Struct, frozen=True, kw_only=True, tag='discovered'):
     urls: Annotated[list[FoundUrl], Meta(max_length=5000)]
 
 
+class RedirectedStart(Struct, frozen=True, kw_only=True, tag='redirected_start'):
+    """A start URL leads here: the scope of the crawl moves with it."""
+
+    url: Url
+
+
 class HostFact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='host_fact'):
     """What this crawl learned about a host."""
 
@@ -235,15 +254,6 @@ class WantTasks(Struct, frozen=True, kw_only=True, tag='want_tasks'):
     """Check in all that was sent so far and answer with `Tasks`, of up to `count` URLs."""
 
     count: Annotated[int, Meta(ge=0, le=1000)]
-    # URLs the runner still has. While there are any, the answer may wait for more results.
-    held: Annotated[int, Meta(ge=0)] = 0
-
-
-class Progress(Struct, frozen=True, kw_only=True, tag='progress'):
-    """What the crawl is at, for people to watch. May be dropped."""
-
-    current_url: Url
-    open: Annotated[int, Meta(ge=0)] = 0
 
 
 class Alive(Struct, frozen=True, kw_only=True, tag='alive'):
@@ -260,9 +270,15 @@ class Log(Struct, frozen=True, kw_only=True, tag='log'):
 class Done(Struct, frozen=True, kw_only=True, tag='done'):
     """The last message: everything is handed in, and the process ends."""
 
-    # drained: complete the job. pause, stop: that command was obeyed; release the job.
-    reason: Literal['drained', 'pause', 'stop']
+    # drained: complete the job. pause, stop: that command was obeyed; release the job. later: a
+    # site wants patience; release the job for so long.
+    reason: Literal['drained', 'pause', 'stop', 'later']
     result: dict[str, Any] = field(default_factory=dict[str, Any])
+    after_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.reason == 'later') != (self.after_seconds is not None):
+            raise ValueError('later says when, and nothing else does')
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag='failed'):
@@ -276,13 +292,14 @@ class Failed(Struct, frozen=True, kw_only=True, tag='failed'):
 ToRunner: TypeAlias = Start | Tasks | Command
 FromRunner: TypeAlias = (
     Ready
+    | Begun
     | Finished
     | Retried
     | Discovered
+    | RedirectedStart
     | HostFact
     | WantHosts
     | WantTasks
-    | Progress
     | Alive
     | Log
     | Done

@@ -27,8 +27,10 @@ from worker.answers import (
     JobStatus,
     Lease,
     Pace,
+    PageRow,
     Progress,
     QueueStats,
+    TaskStatus,
     WorkerInfo,
 )
 from worker.errors import ApiRefused, ApiUnavailable
@@ -44,6 +46,8 @@ LONGEST_PAUSE_SECONDS = 5.0
 PASSING_CLASSES = ('08', '40', '53', '55', '57')
 
 T = TypeVar('T')
+
+ReleaseReason = Literal['shutdown', 'later', 'worker_restarted']
 
 # Told of each attempt: the function, how it went, and how long it took.
 OnCall = Callable[[str, Literal['ok', 'refused', 'failed'], float], None]
@@ -131,6 +135,25 @@ class Rpc:
     async def explain_crawl_job(self, job_id: UUID) -> Explanation:
         return await self._call('explain_crawl_job', {'p_job_id': str(job_id)}, Explanation)
 
+    async def crawl_job_pages(
+        self,
+        job_id: UUID,
+        *,
+        status: TaskStatus | None = None,
+        with_content: bool = False,
+        after: UUID | None = None,
+        limit: int = 100,
+    ) -> list[PageRow]:
+        """URLs of a job in the order of their keys; the last key is the next `after`."""
+        params: dict[str, object] = {
+            'p_job_id': str(job_id),
+            'p_status': status,
+            'p_with_content': with_content,
+            'p_after': None if after is None else str(after),
+            'p_limit': limit,
+        }
+        return await self._call('crawl_job_pages', params, list[PageRow])
+
     async def crawl_queue_stats(self) -> QueueStats:
         return await self._call('crawl_queue_stats', {}, QueueStats)
 
@@ -174,18 +197,32 @@ class Rpc:
         return await self._call('complete_crawl_job', params, list[Lease])
 
     async def fail_crawl_job(
-        self, lease_token: UUID, *, error_code: str, error_message: str, is_retryable: bool
+        self,
+        lease_token: UUID,
+        *,
+        error_code: str,
+        error_message: str,
+        is_retryable: bool,
+        suspects: Sequence[UUID] | None = None,
     ) -> list[Lease]:
-        params = {
+        """`suspects` are the URLs that were being fetched; None: any of the lease may have been."""
+        params: dict[str, object] = {
             'p_lease_token': str(lease_token),
             'p_error_code': error_code,
             'p_error_message': error_message,
             'p_is_retryable': is_retryable,
         }
+        if suspects is not None:
+            params['p_suspects'] = [str(url_key) for url_key in suspects]
         return await self._call('fail_crawl_job', params, list[Lease])
 
-    async def release_crawl_job(self, lease_token: UUID, *, reason: str) -> list[Lease]:
-        params = {'p_lease_token': str(lease_token), 'p_reason': reason}
+    async def release_crawl_job(
+        self, lease_token: UUID, *, reason: ReleaseReason, after_seconds: int | None = None
+    ) -> list[Lease]:
+        """`after_seconds` goes with the reason `later`, from 1 to 86400."""
+        params: dict[str, object] = {'p_lease_token': str(lease_token), 'p_reason': reason}
+        if after_seconds is not None:
+            params['p_after_seconds'] = after_seconds
         return await self._call('release_crawl_job', params, list[Lease])
 
     async def read_pace(self) -> Pace:

@@ -7,8 +7,9 @@ What an answer means for the job is `job_run.py`'s.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NoReturn
 from uuid import UUID
 
 from msgspec import to_builtins
@@ -21,12 +22,30 @@ from worker.rpc import Rpc
 logger = logging.getLogger(__name__)
 
 TRY_AGAIN_SECONDS = 1.0
+# A killed worker takes what is not saved with it: at most so much.
+SAVE_SECONDS = 1.0
+SAVE_PAGES = 100
 
 LOST = Checkpoint(command='lost')
 
+# Of a batch, beside seq; each is an attribute of `Batch`.
+KEYS = (
+    'finished',
+    'retried',
+    'discovered',
+    'hosts',
+    'want_hosts',
+    'redirected_starts',
+    'current_url',
+)
+
 
 class Saving:
-    """The way of one lease. `is_wanted` says whether saving has a purpose still."""
+    """The way of one lease. `is_wanted` says whether saving has a purpose still.
+
+    Results are taken in while others are on their way, so that a crawl and the database work at
+    the same time; when the next batch is full as well, `take` waits.
+    """
 
     def __init__(
         self,
@@ -47,6 +66,38 @@ class Saving:
         # Sent, and not answered.
         self._open: Batch | None = None
         self._turn = asyncio.Lock()
+        # How many URLs the runner waits for.
+        self._want: int | None = None
+        self._due = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    async def take(self, message: pipe.FromRunner) -> bool:
+        """Take in a result, or the wish for more; answer whether it was one."""
+        if isinstance(message, pipe.WantTasks):
+            self._want = message.count
+            self._due.set()
+            return True
+        if not self.batch.add(message):
+            return False
+        if self.batch.is_due:
+            self._due.set()
+        while self.batch.is_full:
+            self._has_room.clear()
+            await self._has_room.wait()
+        return True
+
+    async def keep_saving(self, answer_runner: Callable[[Checkpoint], Awaitable[None]]) -> NoReturn:
+        """Save what is due, and each second what is there. URLs wished for are passed on."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), SAVE_SECONDS)
+            self._due.clear()
+            want, self._want = self._want, None
+            if want is None and not self.batch.has_results:
+                continue
+            answer = await self.save(want=want or 0)
+            if want is not None:
+                await answer_runner(answer)
 
     async def save(self, *, want: int) -> Checkpoint:
         """Save what has come, and answer the queue's answer; `lost` where it is not wanted."""
@@ -54,6 +105,7 @@ class Saving:
             if self._open is not None:
                 await self._send(self._open, want=0)
             self._open, self.batch = self.batch, Batch()
+            self._has_room.set()
             self._seq += 1
             return await self._send(self._open, want=want)
 
@@ -87,14 +139,28 @@ class Batch:
     MAX_DISCOVERED = 40_000
     MAX_BYTES = 4 * 1024 * 1024
 
+    # How much is saved at once where there is time; `is_full` is what is never exceeded.
+    DUE_BYTES = 2 * 1024 * 1024
+
     def __init__(self) -> None:
         self.finished: list[pipe.Finished] = []
         self.retried: list[pipe.Retried] = []
         self.discovered: list[pipe.FoundUrl] = []
         self.hosts: list[pipe.HostFact] = []
         self.want_hosts: list[str] = []
+        self.redirected_starts: list[str] = []
         self.current_url: str | None = None
         self.bytes = 0
+
+    @property
+    def has_results(self) -> bool:
+        return bool(self.finished or self.retried or self.discovered or self.hosts)
+
+    @property
+    def is_due(self) -> bool:
+        return (
+            len(self.finished) >= SAVE_PAGES or self.bytes >= self.DUE_BYTES or self.is_full
+        )
 
     @property
     def is_full(self) -> bool:
@@ -120,8 +186,10 @@ class Batch:
                 self.bytes += 200 + len(message.robots_txt or '')
             case pipe.WantHosts():
                 self.want_hosts += message.hosts
-            case pipe.Progress():
-                self.current_url = message.current_url
+            case pipe.RedirectedStart(url=url):
+                self.redirected_starts.append(url)
+            case pipe.Begun(url=url):
+                self.current_url = url
             case _:
                 return False
         return True
@@ -129,7 +197,7 @@ class Batch:
     def as_json(self, seq: int) -> dict[str, Any]:
         """`p_batch` of `checkpoint_crawl_job`."""
         batch: dict[str, Any] = {'seq': seq}
-        for key in ('finished', 'retried', 'discovered', 'hosts', 'want_hosts', 'current_url'):
+        for key in KEYS:
             if value := getattr(self, key):
                 batch[key] = to_builtins(value, str_keys=True)
         for key in ('finished', 'retried', 'hosts'):

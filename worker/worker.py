@@ -65,6 +65,8 @@ class Options:
     state_directory: Path = Path('.')
     metrics_host: str = '127.0.0.1'
     metrics_port: int | None = None
+    # Networks that crawls may reach beside the public one.
+    allow_networks: tuple[str, ...] = ()
 
 
 class Worker:
@@ -191,6 +193,7 @@ class Worker:
                         leased_at=asked_at,
                         metrics=self.metrics,
                         publisher=self._publisher,
+                        allow_networks=self.options.allow_networks,
                     )
                 )
         self._note_tokens()

@@ -1,11 +1,12 @@
 """The command `silkline worker`."""
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from worker.errors import SilklineError
+from worker.errors import SettingsError, SilklineError
 from worker.settings import read_project
 
 commands = typer.Typer()
@@ -24,6 +25,15 @@ def worker(
     grace: Annotated[
         float, typer.Option(min=0, help='Seconds for handing in when it is told to stop.')
     ] = 20.0,
+    allow_network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar='CIDR',
+            envvar='SILKLINE_ALLOW_NETWORKS',
+            help='A network that crawls may reach beside the public one, such as 10.1.0.0/16.',
+            show_default='none',
+        ),
+    ] = None,
     state: Annotated[
         Path | None,
         typer.Option(help='Where it notes its leases, for its successor.', show_default=False),
@@ -62,8 +72,20 @@ def worker(
                 metrics_host=metrics_host,
                 metrics_port=metrics_port,
                 state_directory=state or state_directory(project),
+                allow_networks=read_networks(allow_network or []),
             ),
         )
     except SilklineError as error:
         typer.echo(f'silkline: {error}', err=True)
         raise typer.Exit(error.exit_code) from error
+
+
+def read_networks(words: list[str]) -> tuple[str, ...]:
+    """Each of them, or several with commas or spaces between, in the form that crawls get."""
+    networks: list[str] = []
+    for text in ' '.join(words).replace(',', ' ').split():
+        try:
+            networks.append(str(ip_network(text)))
+        except ValueError as error:
+            raise SettingsError(f'--allow-network {text} is no network: {error}') from error
+    return tuple(networks)

@@ -17,8 +17,10 @@ create table public.crawl_states (
   pages_changed integer not null default 0,
   pages_unchanged integer not null default 0,
   pages_spent integer not null default 0,
+  pages_free integer not null default 0,
   pages_per_second real not null default 0,
   current_url text,
+  redirected_starts jsonb not null default '[]',
   seq integer not null default 0,
   batch_token uuid,
   batch_seq integer not null default 0,
@@ -31,9 +33,12 @@ create table public.crawl_states (
       total_error,
       total_skipped,
       total_bytes,
-      pages_spent
+      pages_spent,
+      pages_free
     ) >= 0
-  )
+  ),
+  constraint crawl_states_redirected_starts_are_a_list
+    check (jsonb_typeof(redirected_starts) = 'array')
 )
 with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 alter table public.crawl_states enable row level security;
@@ -41,7 +46,11 @@ alter table public.crawl_states enable row level security;
 comment on table public.crawl_states is
   'Counters of each job''s frontier, kept in the transactions that change it.';
 comment on column public.crawl_states.pages_spent is
-  'URLs handed out for a first fetch: what counts against max_pages.';
+  'What counts against max_pages: URLs handed out, less those that proved to be no page.';
+comment on column public.crawl_states.pages_free is
+  'URLs that were fetched and gave their place in max_pages back: redirects and the like.';
+comment on column public.crawl_states.redirected_starts is
+  'Where start URLs redirected to: the scope of the crawl moves with them.';
 comment on column public.crawl_states.seq is
   'Number of checkpoints over the life of the job; live progress carries it.';
 
@@ -74,6 +83,7 @@ create table public.crawl_tasks (
   skip_reason text,
   attempts smallint not null default 0,
   crashes smallint not null default 0,
+  losses smallint not null default 0,
   http_status smallint,
   lease_seq integer,
   next_run_at timestamptz not null default now(),
@@ -122,17 +132,25 @@ comment on table public.crawl_tasks is
 comment on column public.crawl_tasks.url_key is
   'A 16-byte hash of the canonical URL; the uuid type is its cheapest container.';
 comment on column public.crawl_tasks.crashes is
-  'How often a process died with this URL in flight. 1 = leased alone, 2 = poison.';
+  'How often a process died of this URL, perhaps. 1 = leased alone, 2 = poison.';
+comment on column public.crawl_tasks.losses is
+  'How often a worker was lost with this URL in flight. The first is chance, the second a crash.';
+comment on column public.crawl_tasks.attempts is
+  'How often it was handed out to be fetched. Above 0 it is paid from max_pages.';
 comment on column public.crawl_tasks.found_on is
   'url_key of the page that linked here first.';
 
-create index crawl_tasks_to_lease on public.crawl_tasks (job_id, next_run_at)
-  where status = 'pending' and crashes = 0;
+-- Three that never overlap: what is new, what was begun before (and needs no budget), and what
+-- is leased alone. So a lease reads none of the others, whatever plan it gets.
+create index crawl_tasks_to_begin on public.crawl_tasks (job_id, next_run_at)
+  where status = 'pending' and crashes = 0 and attempts = 0;
+create index crawl_tasks_to_try_again on public.crawl_tasks (job_id, next_run_at)
+  where status = 'pending' and crashes = 0 and attempts > 0;
 create index crawl_tasks_suspect on public.crawl_tasks (job_id, next_run_at)
   where status = 'pending' and crashes > 0;
-create index crawl_tasks_leased on public.crawl_tasks (job_id)
+create index crawl_tasks_leased on public.crawl_tasks (job_id, url_key)
   where status = 'in_progress';
-create index crawl_tasks_failed on public.crawl_tasks (job_id)
+create index crawl_tasks_failed on public.crawl_tasks (job_id, url_key)
   where status = 'error';
 
 create policy "Users read the URLs of their own jobs"
@@ -223,7 +241,7 @@ create table public.crawl_hosts (
   robots_fetched_at timestamptz,
   crawl_delay_seconds real,
   backoff_until timestamptz,
-  error_streak integer not null default 0,
+  error_streak integer,
   last_error text,
   updated_at timestamptz not null default now(),
   constraint crawl_hosts_host_is_short check (length(host) between 1 and 300),
@@ -235,6 +253,8 @@ create index crawl_hosts_by_age on public.crawl_hosts (updated_at);
 
 comment on table public.crawl_hosts is
   'What all jobs and users share about a host: robots.txt, crawl delay, backoff.';
+comment on column public.crawl_hosts.error_streak is
+  'Errors in a row; null while no crawl has told.';
 
 create policy "Only the service reads hosts"
   on public.crawl_hosts

@@ -1,12 +1,26 @@
 -- How a worker ends a lease: complete, fail or release. The map of all worker functions is at
 -- the head of crawl_claim.
 
--- Free the URLs that a lease holds when the lease ends.
+-- Free the URLs that a lease holds when the lease ends, by what ended it:
 --
--- A process that died with URLs in flight makes each of them a suspect: it is leased alone
--- the next time. A suspect that takes its process down again was alone, so it is the
--- culprit: it ends as poison, and the job goes on without it. Returns how many did.
-create function silkline.free_tasks(p_job_id uuid, p_is_crash boolean)
+--   release      nobody's fault
+--   crash        its process died. p_suspects are the URLs that it was fetching; without a
+--                list that may be any. Each is leased alone the next time. A suspect that
+--                takes its process down again was alone, so it is the culprit: it ends as
+--                poison, and the job goes on without it.
+--   worker_lost  the machine says nothing more, and most machines do not die of a page. A URL
+--                that was in flight is only marked, and goes on with the others. For one that
+--                bears the mark already it is a crash. So a page that kills machines kills
+--                three and is out, and a machine that was killed for another reason costs the
+--                URLs that it held nothing.
+--
+-- What is not suspect gets its try back, and with the first one its place in the budget: it
+-- may have waited in the lease and never been fetched. Returns how many proved to be poison.
+create function silkline.free_tasks(
+  p_job_id uuid,
+  p_cause text,
+  p_suspects uuid[] default null
+)
   returns integer
   language plpgsql
   volatile
@@ -14,39 +28,63 @@ create function silkline.free_tasks(p_job_id uuid, p_is_crash boolean)
   set search_path = ''
 as $$
 declare
-  v_freed integer;
-  v_poison integer;
+  v_suspects integer := 0;
+  v_poison integer := 0;
+  v_others integer;
+  v_unpaid integer;
 begin
-  with freed as (
+  if p_cause <> 'release' then
+    with suspect as (
+      update public.crawl_tasks as task
+      set
+        status = case when task.crashes > 0 then 'error' else 'pending' end
+          ::public.crawl_task_status,
+        last_error = case
+          when task.crashes > 0 then 'poison: its process died twice with this URL in flight'
+          else task.last_error
+        end,
+        finished_at = case when task.crashes > 0 then now() end,
+        crashes = task.crashes + 1,
+        lease_token = null,
+        lease_seq = null
+      where task.job_id = p_job_id
+        and task.status = 'in_progress'
+        and case p_cause
+          when 'crash' then p_suspects is null or coalesce(task.url_key = any (p_suspects), false)
+          else task.losses > 0 or task.crashes > 0
+        end
+      returning task.status
+    )
+    select
+      count(*) filter (where suspect.status = 'pending'),
+      count(*) filter (where suspect.status = 'error')
+    into v_suspects, v_poison
+    from suspect;
+  end if;
+
+  with other as (
     update public.crawl_tasks as task
     set
-      status = case when p_is_crash and task.crashes > 0 then 'error' else 'pending' end
-        ::public.crawl_task_status,
-      last_error = case
-        when p_is_crash and task.crashes > 0
-          then 'poison: its process died twice with this URL in flight'
-        else task.last_error
-      end,
-      finished_at = case when p_is_crash and task.crashes > 0 then now() end,
-      crashes = task.crashes + p_is_crash::integer,
+      status = 'pending',
+      attempts = task.attempts - 1,
+      losses = task.losses + (p_cause = 'worker_lost')::integer,
       lease_token = null,
       lease_seq = null
     where task.job_id = p_job_id
       and task.status = 'in_progress'
-    returning task.status
+    returning task.attempts
   )
-  select
-    count(*) filter (where freed.status = 'pending'),
-    count(*) filter (where freed.status = 'error')
-  into v_freed, v_poison
-  from freed;
+  select count(*), count(*) filter (where other.attempts = 0)
+  into v_others, v_unpaid
+  from other;
 
-  if v_freed + v_poison > 0 then
+  if v_suspects + v_poison + v_others > 0 then
     update public.crawl_states as state
     set
-      total_in_progress = state.total_in_progress - v_freed - v_poison,
-      total_pending = state.total_pending + v_freed,
-      total_error = state.total_error + v_poison
+      total_in_progress = state.total_in_progress - v_suspects - v_poison - v_others,
+      total_pending = state.total_pending + v_suspects + v_others,
+      total_error = state.total_error + v_poison,
+      pages_spent = state.pages_spent - v_unpaid
     where state.job_id = p_job_id;
   end if;
 
@@ -54,10 +92,11 @@ begin
 end
 $$;
 
-comment on function silkline.free_tasks(uuid, boolean) is
-  'Free the URLs in flight of a job whose lease ends; answers how many proved to be poison.';
+comment on function silkline.free_tasks(uuid, text, uuid[]) is
+  'Free the URLs of a lease that ends (release, crash, worker_lost); answers how many are poison.';
 
-revoke execute on function silkline.free_tasks(uuid, boolean) from public, anon, authenticated;
+revoke execute on function silkline.free_tasks(uuid, text, uuid[])
+  from public, anon, authenticated;
 
 -- The answer to a token that holds no lease: the same as the first time, if its holder has
 -- ended the lease itself and repeats the call; else 'lost'.
@@ -181,7 +220,7 @@ begin
         hint = 'Checkpoint until it answers drained, or release the job.';
     end if;
 
-    perform silkline.free_tasks(v_job_id, false);
+    perform silkline.free_tasks(v_job_id, 'release');
   end if;
 
   if p_audit is not null and v_status <> 'cancelled' then
@@ -249,16 +288,18 @@ revoke execute on function silkline.backoff(integer) from public, anon, authenti
 
 -- The crawl broke. Retried with backoff while retries are left, else failed for good.
 --
--- URLs in flight become suspects (see silkline.free_tasks). A crash that convicted one of
--- them costs the job no retry: the culprit is out of the way. A user's pause, stop or
--- cancel stands.
+-- p_suspects are the URLs that were being fetched when the process died; the lease holds
+-- others that were not begun. Only those become suspects (see silkline.free_tasks); without a
+-- list all do. A crash that convicted one of them costs the job no retry: the culprit is out
+-- of the way. A user's pause, stop or cancel stands.
 -- definer because crawl_worker may touch no table
 create function public.fail_crawl_job(
   p_lease_token uuid,
   p_error_code text,
   p_error_message text default null,
   p_is_retryable boolean default true,
-  p_retry_after_seconds integer default null
+  p_retry_after_seconds integer default null,
+  p_suspects uuid[] default null
 )
   returns setof public.crawl_command
   language plpgsql
@@ -289,6 +330,15 @@ begin
       hint = 'Leave it out for the usual backoff.';
   end if;
 
+  if array_ndims(p_suspects) > 1
+    or cardinality(p_suspects) > 10000
+    or array_position(p_suspects, null) is not null
+  then
+    raise sqlstate 'PT422' using
+      message = 'p_suspects must be a list of at most 10000 uuids without nulls',
+      hint = 'Name the URLs that were being fetched, or leave it out for all of the lease.';
+  end if;
+
   select job.*
   into v_job
   from public.crawl_jobs as job
@@ -300,7 +350,7 @@ begin
     return;
   end if;
 
-  v_poison := silkline.free_tasks(v_job.id, true);
+  v_poison := silkline.free_tasks(v_job.id, 'crash', p_suspects);
   v_is_retried := coalesce(p_is_retryable, true)
     and (v_job.retry_count < v_job.max_retries or v_poison > 0);
   perform set_config('silkline.reason', 'fail', true);
@@ -345,21 +395,25 @@ begin
 end
 $$;
 
-comment on function public.fail_crawl_job(uuid, text, text, boolean, integer) is
+comment on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[]) is
   'Report a broken crawl; it is retried with backoff while retries are left.';
 
-revoke execute on function public.fail_crawl_job(uuid, text, text, boolean, integer)
+revoke execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[])
   from public, anon, authenticated;
-grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integer)
+grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[])
   to service_role, crawl_worker;
 
--- Hand a job back: 'shutdown' after its URLs were handed in (no retry is spent, it runs
--- again at once), or 'worker_restarted' for the jobs of a predecessor that was killed
--- (like a lost worker, only sooner). Also the acknowledgement of pause, stop and cancel.
+-- Hand a job back, which is also how a worker acknowledges a pause, stop or cancel. Of
+-- these only worker_restarted spends a retry:
+--
+--   shutdown          its URLs were handed in; it runs again at once
+--   later             the site asked for patience; it runs again in p_after_seconds
+--   worker_restarted  the job of a predecessor that was killed: a lost worker, only sooner
 -- definer because crawl_worker may touch no table
 create function public.release_crawl_job(
   p_lease_token uuid,
-  p_reason text default 'shutdown'
+  p_reason text default 'shutdown',
+  p_after_seconds integer default null
 )
   returns setof public.crawl_command
   language plpgsql
@@ -372,16 +426,32 @@ create function public.release_crawl_job(
 as $$
 declare
   v_job public.crawl_jobs;
-  v_is_crash constant boolean := p_reason = 'worker_restarted';
+  v_is_lost constant boolean := p_reason = 'worker_restarted';
+  v_is_later constant boolean := p_reason = 'later';
   v_poison integer;
 begin
-  if p_reason is null or p_reason not in ('shutdown', 'worker_restarted') then
+  if p_reason is null or p_reason not in ('shutdown', 'later', 'worker_restarted') then
     raise sqlstate 'PT422' using
       message = format(
-        'p_reason must be shutdown or worker_restarted, not %L',
+        'p_reason must be shutdown, later or worker_restarted, not %L',
         left(p_reason, 100)
       ),
       hint = 'Use fail_crawl_job to report an error.';
+  end if;
+
+  if v_is_later and coalesce(p_after_seconds not between 1 and 86400, true) then
+    raise sqlstate 'PT422' using
+      message = format(
+        'p_after_seconds must be from 1 to 86400, not %s',
+        coalesce(p_after_seconds::text, 'null')
+      ),
+      hint = 'Say how long the job is to wait.';
+  end if;
+
+  if p_after_seconds is not null and not v_is_later then
+    raise sqlstate 'PT422' using
+      message = format('p_after_seconds does not go with the reason %s', p_reason),
+      hint = 'Use the reason later.';
   end if;
 
   select job.*
@@ -395,9 +465,12 @@ begin
     return;
   end if;
 
-  v_poison := silkline.free_tasks(v_job.id, v_is_crash);
+  v_poison := silkline.free_tasks(
+    v_job.id,
+    case when v_is_lost then 'worker_lost' else 'release' end
+  );
 
-  if v_is_crash and v_job.status = 'processing' and v_poison = 0
+  if v_is_lost and v_job.status = 'processing' and v_poison = 0
     and v_job.retry_count >= v_job.max_retries
   then
     perform set_config('silkline.reason', 'worker_lost', true);
@@ -414,14 +487,24 @@ begin
     where job.id = v_job.id
     returning job.status into v_job.status;
   else
-    perform set_config('silkline.reason', 'release', true);
+    perform set_config(
+      'silkline.reason',
+      case when v_is_later then 'later' else 'release' end,
+      true
+    );
 
     update public.crawl_jobs as job
     set
       status = case job.status when 'processing' then 'pending' else job.status end,
       retry_count = job.retry_count
-        + (v_is_crash and job.status = 'processing' and v_poison = 0)::integer,
-      run_after = now(),
+        + (v_is_lost and job.status = 'processing' and v_poison = 0)::integer,
+      waits_for = case when v_is_later and job.status = 'processing' then 'time' end
+        ::public.crawl_job_wait,
+      run_after = case
+        when v_is_later and job.status = 'processing'
+          then now() + make_interval(secs => p_after_seconds)
+        else now()
+      end,
       place = silkline.front_place(job.priority),
       worker_id = null,
       lease_check_at = null,
@@ -436,10 +519,10 @@ begin
 end
 $$;
 
-comment on function public.release_crawl_job(uuid, text) is
-  'Hand a job back, or acknowledge that a pause, stop or cancel was obeyed.';
+comment on function public.release_crawl_job(uuid, text, integer) is
+  'Hand a job back, at once or for later; also tells that a pause, stop or cancel was obeyed.';
 
-revoke execute on function public.release_crawl_job(uuid, text)
+revoke execute on function public.release_crawl_job(uuid, text, integer)
   from public, anon, authenticated;
-grant execute on function public.release_crawl_job(uuid, text)
+grant execute on function public.release_crawl_job(uuid, text, integer)
   to service_role, crawl_worker;

@@ -58,7 +58,7 @@ begin
         true
       );
 
-    v_poison := silkline.free_tasks(v_job.id, true);
+    v_poison := silkline.free_tasks(v_job.id, 'worker_lost');
     perform set_config('silkline.reason', 'worker_lost', true);
 
     update public.crawl_jobs as job

@@ -33,6 +33,7 @@ begin
         'discovered',
         'hosts',
         'want_hosts',
+        'redirected_starts',
         'current_url'
       )
         then format('unknown key %I in p_batch', left(entry.key, 100))
@@ -50,8 +51,20 @@ begin
           '$[*] ? (!(@.status == "done" || @.status == "error" || @.status == "skipped"))'
         )
         then 'the status of a finished URL must be done, error or skipped'
+      when entry.key = 'redirected_starts' and exists (
+        select
+        from jsonb_array_elements(entry.value) as start
+        where jsonb_typeof(start) <> 'string'
+          or start #>> '{}' !~* '^https?://[^[:space:]]+$'
+          or length(start #>> '{}') > 4096
+      )
+        then 'redirected_starts must hold URLs only'
       when jsonb_array_length(entry.value)
-        > case entry.key when 'discovered' then 50000 else 5000 end
+        > case entry.key
+          when 'discovered' then 50000
+          when 'redirected_starts' then 100
+          else 5000
+        end
         then format('%s entries are too many in %s', jsonb_array_length(entry.value), entry.key)
     end
   into v_mistake
@@ -76,7 +89,34 @@ comment on function silkline.check_batch(jsonb, integer) is
 
 revoke execute on function silkline.check_batch(jsonb, integer) from public, anon, authenticated;
 
--- How many URLs a job may fetch; plugins need not say.
+-- Where start URLs redirected to, each once, in the order of their telling, at most 100.
+create function silkline.merge_starts(p_known jsonb, p_told jsonb)
+  returns jsonb
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return (
+    select jsonb_agg(start.url order by start.nth)
+    from (
+      select listed.url, min(listed.nth) as nth
+      from jsonb_array_elements_text(p_known || p_told) with ordinality as listed (url, nth)
+      group by listed.url
+      order by min(listed.nth)
+      limit 100
+    ) as start
+  );
+end
+$$;
+
+comment on function silkline.merge_starts(jsonb, jsonb) is
+  'Add to the URLs that a job''s start URLs redirected to.';
+
+revoke execute on function silkline.merge_starts(jsonb, jsonb) from public, anon, authenticated;
+
+-- How many pages a job may fetch; plugins need not say.
 create function silkline.page_budget(p_payload jsonb)
   returns integer
   language plpgsql
@@ -241,7 +281,9 @@ comment on function silkline.save_pages(public.crawl_jobs, jsonb) is
 revoke execute on function silkline.save_pages(public.crawl_jobs, jsonb)
   from public, anon, authenticated;
 
--- Share what a crawl learned about hosts with all other crawls.
+-- Share what a crawl learned about hosts with all other crawls. Each part stands alone: what a
+-- crawl does not tell keeps its stored value. A robots_status brings its robots_txt with it;
+-- backoff_seconds 0 ends a backoff.
 create function silkline.save_hosts(p_hosts jsonb)
   returns void
   language plpgsql
@@ -261,19 +303,33 @@ begin
     last_error
   )
   select
-    lower(fact.host),
+    fact.host,
     left(fact.robots_txt, 524288),
     fact.robots_status,
     case when fact.robots_status is not null then now() end,
     fact.crawl_delay_seconds,
     case
-      when fact.backoff_seconds > 0
-        then now() + make_interval(secs => least(fact.backoff_seconds, 86400))
+      when fact.backoff_seconds is not null
+        then now() + make_interval(secs => least(greatest(fact.backoff_seconds, 0), 86400))
     end,
-    coalesce(fact.error_streak, 0),
+    fact.error_streak,
     left(fact.last_error, 2000)
   from (
-    select distinct on (lower(sent.host)) sent.*
+    -- Told twice in one batch: the last word on each part.
+    select
+      lower(sent.host) as host,
+      (array_agg(sent.robots_txt order by sent.nth desc)
+        filter (where sent.robots_status is not null))[1] as robots_txt,
+      (array_agg(sent.robots_status order by sent.nth desc)
+        filter (where sent.robots_status is not null))[1] as robots_status,
+      (array_agg(sent.crawl_delay_seconds order by sent.nth desc)
+        filter (where sent.crawl_delay_seconds is not null))[1] as crawl_delay_seconds,
+      (array_agg(sent.backoff_seconds order by sent.nth desc)
+        filter (where sent.backoff_seconds is not null))[1] as backoff_seconds,
+      (array_agg(sent.error_streak order by sent.nth desc)
+        filter (where sent.error_streak is not null))[1] as error_streak,
+      (array_agg(sent.last_error order by sent.nth desc)
+        filter (where sent.last_error is not null))[1] as last_error
     from rows from (
       jsonb_to_recordset(p_hosts) as (
         host text,
@@ -294,10 +350,10 @@ begin
       last_error,
       nth
     )
-    order by lower(sent.host), sent.nth desc
+    group by lower(sent.host)
   ) as fact
   -- In one order for all, so that two crawls never wait for each other.
-  order by lower(fact.host)
+  order by fact.host
   on conflict (host) do update
   set
     robots_txt = case
@@ -307,9 +363,9 @@ begin
     robots_status = coalesce(excluded.robots_status, host.robots_status),
     robots_fetched_at = coalesce(excluded.robots_fetched_at, host.robots_fetched_at),
     crawl_delay_seconds = coalesce(excluded.crawl_delay_seconds, host.crawl_delay_seconds),
-    backoff_until = excluded.backoff_until,
-    error_streak = excluded.error_streak,
-    last_error = excluded.last_error,
+    backoff_until = coalesce(excluded.backoff_until, host.backoff_until),
+    error_streak = coalesce(excluded.error_streak, host.error_streak),
+    last_error = coalesce(excluded.last_error, host.last_error),
     updated_at = now();
 end
 $$;
@@ -320,7 +376,7 @@ comment on function silkline.save_hosts(jsonb) is
 revoke execute on function silkline.save_hosts(jsonb) from public, anon, authenticated;
 
 -- Hand out URLs, in the order they were found; retries come back at their time. A first
--- fetch is paid from the budget here. Suspects of a crash go last, and alone.
+-- fetch is paid from the budget here. Suspects of a crash go last, and alone; they are paid.
 create function silkline.lease_tasks(
   p_job public.crawl_jobs,
   p_seq integer,
@@ -361,16 +417,34 @@ begin
       attempts = least(task.attempts + 1, 32767)
     where task.ctid = any (
       array(
-        select next.ctid
-        from public.crawl_tasks as next
-        where next.job_id = p_job.id
-          and next.status = 'pending'
-          and next.crashes = 0
-          and next.next_run_at <= now()
-          -- With the budget spent, what was never fetched is skipped by the caller.
-          and (p_budget > 0 or next.attempts > 0)
-        order by next.next_run_at
-        limit case when p_budget > 0 then least(p_want, p_budget) else p_want end
+        select due.place
+        from (
+          (
+            select next.ctid as place, next.next_run_at
+            from public.crawl_tasks as next
+            where next.job_id = p_job.id
+              and next.status = 'pending'
+              and next.crashes = 0
+              and next.attempts = 0
+              and next.next_run_at <= now()
+            order by next.next_run_at
+            limit least(p_want, p_budget)
+          )
+          union all
+          (
+            select again.ctid as place, again.next_run_at
+            from public.crawl_tasks as again
+            where again.job_id = p_job.id
+              and again.status = 'pending'
+              and again.crashes = 0
+              and again.attempts > 0
+              and again.next_run_at <= now()
+            order by again.next_run_at
+            limit p_want
+          )
+        ) as due
+        order by due.next_run_at
+        limit p_want
       )
     )
     returning task.attempts
@@ -464,43 +538,54 @@ comment on function silkline.tasks_of_batch(public.crawl_jobs, integer) is
 revoke execute on function silkline.tasks_of_batch(public.crawl_jobs, integer)
   from public, anon, authenticated;
 
--- How long until the next pending URL of a job is due; 0 when one is due already.
-create function silkline.next_task_in_seconds(p_job_id uuid)
+-- How long until the next pending URL of a job is due; 0 when one is due already. Null when
+-- all of them are new and none may begin: they wait for budget that may yet be given back.
+create function silkline.next_task_in_seconds(p_job_id uuid, p_may_begin boolean)
   returns double precision
   language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
-begin
-  return greatest(
-    0,
-    extract(
-      epoch from least(
-        (
-          select min(task.next_run_at)
-          from public.crawl_tasks as task
-          where task.job_id = p_job_id
-            and task.status = 'pending'
-            and task.crashes = 0
-        ),
-        (
-          select min(suspect.next_run_at)
-          from public.crawl_tasks as suspect
-          where suspect.job_id = p_job_id
-            and suspect.status = 'pending'
-            and suspect.crashes > 0
-        )
-      ) - now()
+declare
+  v_next_at constant timestamptz := least(
+    (
+      select min(next.next_run_at)
+      from public.crawl_tasks as next
+      where p_may_begin
+        and next.job_id = p_job_id
+        and next.status = 'pending'
+        and next.crashes = 0
+        and next.attempts = 0
+    ),
+    (
+      select min(again.next_run_at)
+      from public.crawl_tasks as again
+      where again.job_id = p_job_id
+        and again.status = 'pending'
+        and again.crashes = 0
+        and again.attempts > 0
+    ),
+    (
+      select min(suspect.next_run_at)
+      from public.crawl_tasks as suspect
+      where suspect.job_id = p_job_id
+        and suspect.status = 'pending'
+        and suspect.crashes > 0
     )
   );
+begin
+  return case
+    when v_next_at is not null then greatest(0, extract(epoch from v_next_at - now()))
+  end;
 end
 $$;
 
-comment on function silkline.next_task_in_seconds(uuid) is
+comment on function silkline.next_task_in_seconds(uuid, boolean) is
   'Seconds until the next pending URL of a job is due.';
 
-revoke execute on function silkline.next_task_in_seconds(uuid) from public, anon, authenticated;
+revoke execute on function silkline.next_task_in_seconds(uuid, boolean)
+  from public, anon, authenticated;
 
 -- What the queue knows about hosts that a crawl asks for.
 create function silkline.host_facts(p_hosts jsonb)
@@ -525,7 +610,7 @@ begin
           'robots_age_seconds', extract(epoch from now() - host.robots_fetched_at),
           'crawl_delay_seconds', host.crawl_delay_seconds,
           'backoff_seconds', greatest(0, extract(epoch from host.backoff_until - now())),
-          'error_streak', host.error_streak
+          'error_streak', coalesce(host.error_streak, 0)
         )
         order by host.host
       ),

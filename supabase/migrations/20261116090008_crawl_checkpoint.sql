@@ -6,7 +6,14 @@
 -- batch counts once: its number is remembered, and a repeated call is answered with the
 -- URLs that the first one handed out.
 --
---   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, current_url}
+-- max_pages counts pages. A URL is paid when it is handed out for the first time, so that no
+-- more than that are ever under way, and gives its place back when it ends as no page: it was
+-- a redirect, named another URL as its canonical one, was a file without a page (a sitemap),
+-- or was never asked for (robots.txt). So URLs that find the budget spent wait until nothing
+-- is in flight that might give back; then they end as skipped.
+--
+--   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, redirected_starts,
+--             current_url}
 --     seq         1, 2, 3, … within one lease
 --     finished    [{url_key, status: done | error | skipped, http_status, bytes,
 --                   skip_reason, error, not_modified, page: {url, content_hash, title,
@@ -17,8 +24,10 @@
 --     hosts       [{host, robots_txt, robots_status, crawl_delay_seconds, backoff_seconds,
 --                   error_streak, last_error}]
 --     want_hosts  [host, …]
+--     redirected_starts  [url, …] where start URLs led to; kept, and answered each time
 --   answer   {command, job_id, seq, drained, pending, next_in_seconds, tasks: [{url_key, url,
---             depth, attempts, etag, last_modified}], links: [{url_key, depth, links}], hosts}
+--             depth, attempts, etag, last_modified}], links: [{url_key, depth, links}], hosts,
+--             redirected_starts}
 
 -- definer because crawl_worker may touch no table
 create function public.checkpoint_crawl_job(
@@ -46,6 +55,8 @@ declare
   v_bytes bigint := 0;
   v_new integer := 0;
   v_changed integer := 0;
+  v_unfetched integer := 0;
+  v_free integer := 0;
   v_unchanged integer := 0;
   v_retried integer := 0;
   v_given_up integer := 0;
@@ -54,7 +65,9 @@ declare
   v_unpaid integer := 0;
   v_leased integer := 0;
   v_spent integer := 0;
+  v_in_flight integer;
   v_budget integer;
+  v_lacks_budget boolean;
   v_links jsonb := '[]'::jsonb;
   v_seconds double precision;
 begin
@@ -113,7 +126,8 @@ begin
           skip_reason text,
           error text,
           http_status smallint,
-          bytes bigint
+          bytes bigint,
+          not_modified boolean
         )
         left join page
           on page.url_key = sent.url_key
@@ -122,7 +136,16 @@ begin
           and task.status = 'in_progress'
           and task.lease_token = p_lease_token
           and sent.status in ('done', 'error', 'skipped')
-        returning task.status, greatest(sent.bytes, 0) as bytes, page.change
+        returning
+          task.status,
+          greatest(sent.bytes, 0) as bytes,
+          page.change,
+          case
+            when task.skip_reason in ('redirect', 'canonical') then 'no page'
+            when task.status = 'skipped' and task.http_status is null then 'not fetched'
+            when task.status = 'done' and page.page_id is null and sent.not_modified is not true
+              then 'no page'
+          end as refund
       )
       select
         count(*) filter (where finished.status = 'done'),
@@ -131,8 +154,23 @@ begin
         coalesce(sum(finished.bytes), 0),
         count(*) filter (where finished.change = 'new'),
         count(*) filter (where finished.change = 'changed'),
-        count(*) filter (where finished.change = 'unchanged')
-      into v_done, v_error, v_skipped, v_bytes, v_new, v_changed, v_unchanged
+        count(*) filter (where finished.change = 'unchanged'),
+        count(*) filter (where finished.refund = 'not fetched'),
+        -- Redirects that lead to redirects for ever would never spend the budget.
+        least(
+          count(*) filter (where finished.refund = 'no page'),
+          greatest(10 * v_max_pages::bigint + 1000 - v_state.pages_free, 0)
+        )
+      into
+        v_done,
+        v_error,
+        v_skipped,
+        v_bytes,
+        v_new,
+        v_changed,
+        v_unchanged,
+        v_unfetched,
+        v_free
       from finished;
     end if;
 
@@ -141,17 +179,17 @@ begin
       with retried as (
         update public.crawl_tasks as task
         set
-          status = case when task.attempts >= 10 then 'error' else 'pending' end
+          status = case when task.attempts >= 30 then 'error' else 'pending' end
             ::public.crawl_task_status,
           next_run_at = now()
             + make_interval(secs => least(greatest(coalesce(sent.after_seconds, 0), 0), 86400)),
           last_error = left(
-            case when task.attempts >= 10 then 'gave up after 10 tries: ' else '' end
+            case when task.attempts >= 30 then 'gave up after 30 tries: ' else '' end
               || coalesce(sent.error, 'failed without a reason'),
             2000
           ),
           http_status = sent.http_status,
-          finished_at = case when task.attempts >= 10 then now() end,
+          finished_at = case when task.attempts >= 30 then now() end,
           lease_token = null,
           lease_seq = null
         from jsonb_to_recordset(p_batch -> 'retried') as sent (
@@ -173,7 +211,10 @@ begin
       from retried;
     end if;
 
-    v_budget := greatest(v_max_pages - v_state.pages_spent, 0);
+    v_in_flight := v_state.total_in_progress
+      - v_done - v_error - v_skipped - v_retried - v_given_up;
+    v_budget := greatest(v_max_pages - v_state.pages_spent + v_unfetched + v_free, 0);
+    v_lacks_budget := v_budget = 0 and v_in_flight = 0;
 
     -- Sorted by key, so that the rows go into the index side by side.
     if jsonb_array_length(coalesce(p_batch -> 'discovered', '[]')) > 0 then
@@ -210,7 +251,7 @@ begin
             case
               when sent.skip_reason is not null then sent.skip_reason
               when sent.url !~* '^https?://' then 'invalid_url'
-              when v_budget = 0 then 'budget'
+              when v_lacks_budget then 'budget'
             end as skip_reason
         ) as reason
         order by sent.url_key
@@ -228,9 +269,9 @@ begin
       perform silkline.save_hosts(p_batch -> 'hosts');
     end if;
 
-    -- The budget is spent: what is left in the frontier ends with that reason, a bounded
-    -- number per checkpoint.
-    if v_budget = 0 and v_state.total_pending + v_retried > 0 then
+    -- The budget is spent for good: what is left in the frontier ends with that reason, a
+    -- bounded number per checkpoint.
+    if v_lacks_budget and v_state.total_pending > 0 then
       update public.crawl_tasks as task
       set
         status = 'skipped',
@@ -251,7 +292,7 @@ begin
       get diagnostics v_unpaid = row_count;
     end if;
 
-    -- Not while skipping goes on: retries would be searched among all that is left.
+    -- Not while skipping goes on: a retry in flight would halt it.
     if v_job.status = 'processing' and p_want > 0 and v_unpaid < 5000 then
       select handed_out.leased, handed_out.spent
       into v_leased, v_spent
@@ -260,7 +301,7 @@ begin
         v_seq,
         p_want,
         v_budget,
-        v_state.total_in_progress - v_done - v_error - v_skipped - v_retried - v_given_up
+        v_in_flight
       ) as handed_out;
     end if;
 
@@ -269,8 +310,7 @@ begin
     update public.crawl_states as state
     set
       total_pending = state.total_pending + v_retried + v_found - v_unpaid - v_leased,
-      total_in_progress = state.total_in_progress
-        - v_done - v_error - v_skipped - v_retried - v_given_up + v_leased,
+      total_in_progress = v_in_flight + v_leased,
       total_done = state.total_done + v_done,
       total_error = state.total_error + v_error + v_given_up,
       total_skipped = state.total_skipped + v_skipped + v_found_skipped + v_unpaid,
@@ -278,7 +318,8 @@ begin
       pages_new = state.pages_new + v_new,
       pages_changed = state.pages_changed + v_changed,
       pages_unchanged = state.pages_unchanged + v_unchanged,
-      pages_spent = state.pages_spent + v_spent,
+      pages_spent = state.pages_spent + v_spent - v_unfetched - v_free,
+      pages_free = state.pages_free + v_free,
       -- Smoothed over about ten seconds.
       pages_per_second = case
         when v_seconds > 0
@@ -287,6 +328,11 @@ begin
         else state.pages_per_second
       end,
       current_url = coalesce(left(p_batch ->> 'current_url', 4096), state.current_url),
+      redirected_starts = case
+        when jsonb_array_length(coalesce(p_batch -> 'redirected_starts', '[]')) > 0
+          then silkline.merge_starts(state.redirected_starts, p_batch -> 'redirected_starts')
+        else state.redirected_starts
+      end,
       seq = state.seq + 1,
       batch_token = p_lease_token,
       batch_seq = v_seq,
@@ -348,12 +394,19 @@ begin
     'drained',
       v_state.total_pending + v_state.total_in_progress = 0 and v_links = '[]',
     'next_in_seconds', case
-      when v_leased = 0 and v_state.total_pending > 0 then silkline.next_task_in_seconds(v_job.id)
+      when v_leased = 0 and v_state.total_pending > 0
+        then silkline.next_task_in_seconds(
+          v_job.id,
+          v_state.pages_spent < v_max_pages or v_state.total_in_progress = 0
+        )
     end,
     'tasks', silkline.tasks_of_batch(v_job, v_seq),
     'links', v_links,
     'hosts', silkline.host_facts(p_batch -> 'want_hosts')
-  );
+  ) || case v_state.redirected_starts
+    when '[]' then '{}'
+    else jsonb_build_object('redirected_starts', v_state.redirected_starts)
+  end;
 end
 $$;
 

@@ -106,7 +106,7 @@ begin
     perform set_config('silkline.reason', p_wish, true);
 
     if v_next = 'pending' and v_job.lease_check_at is not null then
-      perform silkline.free_tasks(v_job.id, false);
+      perform silkline.free_tasks(v_job.id, 'release');
     end if;
 
     return query
@@ -282,7 +282,7 @@ begin
   end if;
 
   -- A worker that still hands in the stopped run has lost its lease by this.
-  perform silkline.free_tasks(v_job.id, false);
+  perform silkline.free_tasks(v_job.id, 'release');
 
   with again as materialized (
     select task.ctid, task.status
@@ -291,6 +291,8 @@ begin
       and (
         task.status = 'error'
         or (p_urls = 'all' and task.status = 'done')
+        -- Begun and not ended: it starts over, too, and is paid again.
+        or (p_urls = 'all' and task.status = 'pending' and task.attempts > 0)
         -- What was out of scope when it was found still is.
         or (
           p_urls = 'all'
@@ -306,6 +308,7 @@ begin
       skip_reason = null,
       attempts = 0,
       crashes = 0,
+      losses = 0,
       next_run_at = now(),
       last_error = null,
       finished_at = null
@@ -313,7 +316,7 @@ begin
   ),
   counted as (
     select
-      count(*) as total,
+      count(*) filter (where again.status <> 'pending') as total,
       count(*) filter (where again.status = 'done') as done,
       count(*) filter (where again.status = 'skipped') as skipped
     from again
@@ -327,7 +330,9 @@ begin
     pages_spent = case p_urls
       when 'all' then 0
       else greatest(state.pages_spent - state.total_error, 0)
-    end
+    end,
+    pages_free = case p_urls when 'all' then 0 else state.pages_free end,
+    redirected_starts = case p_urls when 'all' then '[]' else state.redirected_starts end
   from counted
   where state.job_id = v_job.id;
 

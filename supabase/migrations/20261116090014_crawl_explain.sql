@@ -23,13 +23,17 @@ begin
   if v_job.status = 'pending' then
     if v_job.run_after > now() then
       v_reasons := v_reasons || jsonb_build_object(
-        'code', case when v_job.retry_count > 0 then 'backoff' else 'scheduled' end,
+        'code', case when v_job.attempt > 0 then 'backoff' else 'scheduled' end,
         'text', case
-          when v_job.retry_count > 0 then format(
+          when v_job.attempt = 0 then format('It is scheduled for %s.', v_job.run_after)
+          when v_job.error_code is null then format(
+            'Host %s asked for patience; it goes on after %s.',
+            v_job.host, v_job.run_after
+          )
+          else format(
             'Attempt %s failed (%s); it runs again after %s.',
             v_job.attempt, v_job.error_code, v_job.run_after
           )
-          else format('It is scheduled for %s.', v_job.run_after)
         end,
         'until', v_job.run_after
       );

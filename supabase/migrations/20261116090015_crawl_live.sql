@@ -116,7 +116,7 @@ declare
     else coalesce(nullif(current_setting('silkline.reason', true), ''), 'sql')
   end;
   v_actor constant public.crawl_actor := case
-    when v_reason in ('claim', 'complete', 'fail', 'release') then 'worker'
+    when v_reason in ('claim', 'complete', 'fail', 'release', 'later') then 'worker'
     when v_reason = 'worker_lost' then 'system'
     when auth.uid() is not null then 'user'
     else 'operator'

@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(105);
+select plan(133);
 
 select tests.make_users('ann', 'bob');
 
@@ -363,7 +363,7 @@ select is(
   1,
   'a retry costs nothing of the budget'
 );
-update public.crawl_tasks set attempts = 10 where job_id = tests.job('retries');
+update public.crawl_tasks set attempts = 30 where job_id = tests.job('retries');
 select tests.checkpoint(
   'retries',
   jsonb_build_object(
@@ -375,8 +375,8 @@ select tests.checkpoint(
 );
 select results_eq(
   $$ select status::text, last_error from pg_temp.task('retries', 'https://r.example/') $$,
-  $$ values ('error', 'gave up after 10 tries: timeout') $$,
-  'the tenth try is the last, so that a run always drains'
+  $$ values ('error', 'gave up after 30 tries: timeout') $$,
+  'the thirtieth try is the last, so that a run always drains'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after retries');
 select public.complete_crawl_job(tests.token('retries'));
@@ -406,18 +406,166 @@ select tests.checkpoint(
   )
 );
 select is(
-  (select count(*) from public.crawl_tasks where job_id = tests.job('budget') and skip_reason = 'budget'),
-  2::bigint,
-  'what the budget does not reach ends as skipped, with that reason'
+  (select count(*) from public.crawl_tasks where job_id = tests.job('budget') and status = 'pending'),
+  3::bigint,
+  'what the budget does not reach waits while something in flight might give back'
 );
 select is(
   jsonb_array_length(tests.checkpoint('budget', '{"seq": 3}', 10) -> 'tasks'),
   1,
   'a retry is handed out although the budget is spent'
 );
+select is(
+  tests.checkpoint('budget', '{"seq": 4}', 10) - '{hosts,job_id,links}'::text[],
+  '{"command": "continue", "seq": 4, "pending": 2, "drained": false, "next_in_seconds": null, "tasks": []}',
+  'URLs that wait for the budget have no time'
+);
+select is(
+  tests.checkpoint(
+    'budget',
+    jsonb_build_object(
+      'seq', 5,
+      'finished', (
+        select jsonb_agg(tests.fetched(url))
+        from public.crawl_tasks
+        where job_id = tests.job('budget') and status = 'in_progress'
+      ),
+      'discovered', tests.links('https://u.example/5')
+    ),
+    10
+  ) -> 'drained',
+  'true',
+  'once nothing is in flight the frontier drains'
+);
+select results_eq(
+  $$ select status::text, skip_reason, count(*) from public.crawl_tasks where job_id = tests.job('budget') group by 1, 2 order by 1 $$,
+  $$ values ('done', null::text, 2::bigint), ('skipped', 'budget', 3::bigint) $$,
+  'what the budget does not reach ends as skipped, with that reason'
+);
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after the budget is spent');
-select public.release_crawl_job(tests.token('budget'));
 delete from public.crawl_jobs where id = tests.job('budget');
+
+-- The budget counts pages
+
+-- One URL that is handed out and ends like this: what is spent after it, of a budget of one.
+create function pg_temp.spent_by(p_end jsonb)
+  returns integer
+  language plpgsql
+as $$
+declare
+  v_spent integer;
+begin
+  perform tests.claimed_job('one', 'ann', '{"max_pages": 1}');
+  perform tests.checkpoint('one', jsonb_build_object('seq', 1, 'discovered', tests.links('https://one.example/')), 1);
+  perform tests.checkpoint(
+    'one',
+    jsonb_build_object(
+      'seq', 2,
+      'finished', jsonb_build_array(jsonb_build_object('url_key', tests.url_key('https://one.example/')) || p_end)
+    )
+  );
+  select state.pages_spent into v_spent from public.crawl_states as state where state.job_id = tests.job('one');
+  delete from public.crawl_jobs where id = tests.job('one');
+  return v_spent;
+end
+$$;
+
+select is(pg_temp.spent_by(ended.result::jsonb), ended.spent, ended.claim)
+from (
+  values
+    ('{"status": "skipped", "skip_reason": "redirect", "http_status": 301}', 0, 'a redirect costs nothing'),
+    ('{"status": "skipped", "skip_reason": "canonical", "http_status": 200}', 0, 'a URL that names another as canonical costs nothing'),
+    ('{"status": "skipped", "skip_reason": "robots"}', 0, 'a URL that was never asked for costs nothing'),
+    ('{"status": "done", "http_status": 200}', 0, 'a file without a page costs nothing'),
+    ('{"status": "done", "http_status": 304, "not_modified": true}', 1, 'a page that has not changed counts'),
+    ('{"status": "skipped", "skip_reason": "noindex", "http_status": 200}', 1, 'a page that was fetched and is not kept counts'),
+    ('{"status": "error", "error": "http 500", "http_status": 500}', 1, 'a page that failed counts'),
+    ('{"status": "done", "http_status": 200, "page": {"url": "https://one.example/", "content_hash": "h"}}', 1, 'a page counts')
+) as ended (result, spent, claim);
+
+select tests.claimed_job('hops', 'ann', '{"max_pages": 1}');
+select tests.checkpoint('hops', jsonb_build_object('seq', 1, 'discovered', tests.links('https://h.example/', 'https://h.example/other')), 1);
+select is(
+  jsonb_array_length(
+    tests.checkpoint(
+      'hops',
+      jsonb_build_object(
+        'seq', 2,
+        'finished', (
+          select jsonb_agg(jsonb_build_object('url_key', url_key, 'status', 'skipped', 'skip_reason', 'redirect', 'http_status', 301))
+          from public.crawl_tasks
+          where job_id = tests.job('hops') and status = 'in_progress'
+        )
+      ),
+      10
+    ) -> 'tasks'
+  ),
+  1,
+  'what a redirect gives back the next URL gets, in the same checkpoint'
+);
+update public.crawl_states set pages_free = 1009 where job_id = tests.job('hops');
+select tests.checkpoint('hops', jsonb_build_object('seq', 3, 'discovered', tests.links('https://h.example/1', 'https://h.example/2')));
+do $do$
+begin
+  for nth in 4..5 loop
+    perform tests.checkpoint(
+      'hops',
+      jsonb_build_object(
+        'seq', nth,
+        'finished', (
+          select jsonb_agg(jsonb_build_object('url_key', url_key, 'status', 'skipped', 'skip_reason', 'redirect', 'http_status', 301))
+          from public.crawl_tasks
+          where job_id = tests.job('hops') and status = 'in_progress'
+        )
+      ),
+      10
+    );
+  end loop;
+end
+$do$;
+select results_eq(
+  $$ select skip_reason, count(*) from public.crawl_tasks where job_id = tests.job('hops') group by 1 order by 1 $$,
+  $$ values ('budget', 1::bigint), ('redirect', 3::bigint) $$,
+  'redirects for ever are not free for ever, so that a run always drains'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after redirects');
+delete from public.crawl_jobs where id = tests.job('hops');
+
+-- Where start URLs led to
+
+select tests.claimed_job('moved', 'ann');
+select ok(not tests.checkpoint('moved', '{"seq": 1}') ? 'redirected_starts', 'without a redirected start nothing is told');
+select is(
+  tests.checkpoint('moved', '{"seq": 2, "redirected_starts": ["https://www.moved.example/", "https://moved.example/en/"]}') -> 'redirected_starts',
+  '["https://www.moved.example/", "https://moved.example/en/"]',
+  'where start URLs led to is told in the answer'
+);
+select is(
+  tests.checkpoint('moved', '{"seq": 3, "redirected_starts": ["https://moved.example/en/", "https://moved.example/fr/"]}') -> 'redirected_starts',
+  '["https://www.moved.example/", "https://moved.example/en/", "https://moved.example/fr/"]',
+  'each is kept once'
+);
+select tests.checkpoint('moved', jsonb_build_object('seq', 4, 'redirected_starts', (select jsonb_agg('https://moved.example/' || n) from generate_series(1, 100) as n)));
+select is(
+  (select jsonb_array_length(redirected_starts) from public.crawl_states where job_id = tests.job('moved')),
+  100,
+  'no more than 100 are kept'
+);
+select public.release_crawl_job(tests.token('moved'));
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('moved-2')]);
+select is(
+  tests.checkpoint('moved-2', '{"seq": 1}') #>> '{redirected_starts,0}',
+  'https://www.moved.example/',
+  'the next attempt is told from its first checkpoint on'
+);
+select public.complete_crawl_job(tests.token('moved-2'));
+select tests.as_user('ann', 'select id from public.retry_crawl_job(tests.job(''moved''), ''all'')');
+select is(
+  (select redirected_starts from public.crawl_states where job_id = tests.job('moved')),
+  '[]',
+  'a job that starts over forgets them'
+);
+delete from public.crawl_jobs where id = tests.job('moved');
 
 -- Suspects of a crash
 
@@ -492,8 +640,43 @@ select results_eq(
   $$ values ('User-agent: *', 2::real, 1) $$,
   'a fact about errors does not forget the robots rules'
 );
+select tests.checkpoint('hosts', '{"seq": 10, "hosts": [{"host": "down.example", "robots_txt": "User-agent: x", "robots_status": 200}]}');
+select results_eq(
+  $$ select robots_txt, backoff_until, error_streak, last_error from public.crawl_hosts where host = 'down.example' $$,
+  $$ values ('User-agent: x', now() + interval '60 seconds', 3, 'timeout') $$,
+  'robots rules do not end a backoff'
+);
+select tests.checkpoint('hosts', '{"seq": 11, "hosts": [{"host": "down.example", "backoff_seconds": 0}]}');
+select is(
+  tests.checkpoint('hosts', '{"seq": 12, "want_hosts": ["down.example"]}') -> 'hosts' -> 0 ->> 'backoff_seconds',
+  '0',
+  'a backoff of no seconds ends it'
+);
+select tests.checkpoint('hosts', '{"seq": 13, "hosts": [{"host": "down.example", "robots_status": 404}]}');
+select results_eq(
+  $$ select robots_txt, robots_status::integer, error_streak from public.crawl_hosts where host = 'down.example' $$,
+  $$ values (null::text, 404, 3) $$,
+  'a robots.txt that is gone is forgotten, and nothing else'
+);
+select tests.checkpoint(
+  'hosts',
+  '{
+    "seq": 14,
+    "hosts": [
+      {"host": "parts.example", "robots_status": 200, "robots_txt": "User-agent: y"},
+      {"host": "parts.example", "backoff_seconds": 5},
+      {"host": "Parts.example", "error_streak": 1, "last_error": "closed"},
+      {"host": "parts.example", "error_streak": 2}
+    ]
+  }'
+);
+select results_eq(
+  $$ select robots_txt, robots_status::integer, backoff_until, error_streak, last_error from public.crawl_hosts where host = 'parts.example' $$,
+  $$ values ('User-agent: y', 200, now() + interval '5 seconds', 2, 'closed') $$,
+  'of facts about one host in one batch the last word on each part counts'
+);
 select lives_ok(
-  $$ select tests.checkpoint('hosts', '{"seq": 4, "hosts": [{"host": "h.example", "error_streak": 2}, {"host": "H.example", "error_streak": 5}]}') $$,
+  $$ select tests.checkpoint('hosts', '{"seq": 15, "hosts": [{"host": "h.example", "error_streak": 2}, {"host": "H.example", "error_streak": 5}]}') $$,
   'two facts about one host in one batch are no mistake'
 );
 select is(
@@ -640,6 +823,9 @@ from (
     ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is no list is refused'),
     ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are no list are refused'),
     ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a text', 'a current_url that is no text is refused'),
+    ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list', 'redirected_starts that are no list are refused'),
+    ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts must hold URLs only', 'a redirected start that is no text is refused'),
+    ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts must hold URLs only', 'a redirected start that is no web address is refused'),
     ('{"seq": 3, "finished": [{"status": "pending"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL cannot be pending'),
     ('{"seq": 3, "finished": [{"status": "colour"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL with an unknown status is refused'),
     ('{"seq": 3, "finished": [{}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL without a status is refused'),
@@ -703,6 +889,12 @@ select throws_ok(
   'PT422',
   '50001 entries are too many in discovered',
   'more than 50000 links in one batch are refused'
+);
+select throws_ok(
+  $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'redirected_starts', (select jsonb_agg('https://x.example/' || n) from generate_series(1, 101) as n))) $$,
+  'PT422',
+  '101 entries are too many in redirected_starts',
+  'more than 100 redirected starts in one batch are refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 

@@ -1,7 +1,7 @@
 -- explain_crawl_job: "why is my job not running?", with a code and a sentence.
 
 begin;
-select plan(35);
+select plan(37);
 
 select tests.make_users('ann', 'bob');
 
@@ -102,6 +102,14 @@ select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''
 select tests.claimed_job('failed', 'ann');
 select public.fail_crawl_job(tests.token('failed'), 'oom', 'out of memory', false);
 select is(pg_temp.sentence('failed'), 'It failed after 1 attempts: out of memory', 'a failed job says why');
+select tests.claimed_job('patient', 'ann');
+select public.release_crawl_job(tests.token('patient'), 'later', 90);
+select is(pg_temp.reasons('patient'), array['backoff'], 'a job whose site wants patience waits for its backoff');
+select is(
+  pg_temp.sentence('patient'),
+  format('Host patient.example asked for patience; it goes on after %s.', now() + interval '90 seconds'),
+  'it tells who asked, and until when'
+);
 select tests.enqueue('nobodys');
 select is(
   (select tests.as_service('select public.explain_crawl_job(tests.job(''nobodys''))')) ->> 'status',

@@ -1,7 +1,7 @@
 -- fail_crawl_job: a broken crawl comes back with backoff while retries are left.
 
 begin;
-select plan(43);
+select plan(52);
 
 select tests.make_users('ann');
 
@@ -171,6 +171,71 @@ select results_eq(
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after crashes');
 delete from public.crawl_jobs where true;
 
+-- Suspects by name
+
+create function pg_temp.tasks(p_name text)
+  returns table (url text, status text, crashes integer, attempts integer)
+  language sql
+as $$
+  select right(task.url, 1), task.status::text, task.crashes, task.attempts
+  from public.crawl_tasks as task
+  where task.job_id = tests.job(p_name)
+  order by task.url;
+$$;
+
+select tests.claimed_job('named', 'ann', '{"max_pages": 3, "max_retries": 5}');
+select tests.checkpoint(
+  'named',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://n.example/1', 'https://n.example/2', 'https://n.example/3')),
+  3
+);
+select public.fail_crawl_job(
+  tests.token('named'), 'oom', null, true, 0,
+  array[tests.url_key('https://n.example/2'), tests.url_key('https://else.example/')]
+);
+select results_eq(
+  $$ select * from pg_temp.tasks('named') $$,
+  $$ values ('1', 'pending', 0, 0), ('2', 'pending', 1, 1), ('3', 'pending', 0, 0) $$,
+  'only the URL that was being fetched is a suspect; the others get their try back'
+);
+select is(
+  (select pages_spent from public.crawl_states where job_id = tests.job('named')),
+  1,
+  'with their first try they get their place in the budget back'
+);
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('named-2')]);
+select is(
+  jsonb_array_length(tests.checkpoint('named-2', '{"seq": 1}', 10) -> 'tasks'),
+  2,
+  'what was not begun is handed out as before, and the suspect waits'
+);
+select public.fail_crawl_job(tests.token('named-2'), 'oom', null, true, 0, '{}');
+select results_eq(
+  $$ select * from pg_temp.tasks('named') $$,
+  $$ values ('1', 'pending', 0, 0), ('2', 'pending', 1, 1), ('3', 'pending', 0, 0) $$,
+  'a process that died with nothing in flight makes no suspect'
+);
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('named-3')]);
+select tests.checkpoint('named-3', '{"seq": 1}', 10);
+select tests.checkpoint(
+  'named-3',
+  jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://n.example/1'), tests.fetched('https://n.example/3'))),
+  10
+);
+select public.fail_crawl_job(tests.token('named-3'), 'oom', null, true, 0, array[tests.url_key('https://n.example/2')]);
+select results_eq(
+  $$ select * from pg_temp.tasks('named') $$,
+  $$ values ('1', 'done', 0, 1), ('2', 'error', 2, 2), ('3', 'done', 0, 1) $$,
+  'a suspect that is named again is poison'
+);
+select is(
+  (select retry_count from public.crawl_jobs where id = tests.job('named')),
+  2,
+  'the crash that convicts costs no retry'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after named crashes');
+delete from public.crawl_jobs where true;
+
 -- The user's word wins
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
@@ -251,14 +316,26 @@ select throws_ok(
   'p_retry_after_seconds must be from 0 to 604800, not 604801',
   'a wait of more than a week is refused'
 );
+select throws_ok(
+  $$ select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_suspects => array[null]::uuid[]) $$,
+  'PT422',
+  'p_suspects must be a list of at most 10000 uuids without nulls',
+  'null is no suspect'
+);
+select throws_ok(
+  $$ select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_suspects => array(select gen_random_uuid() from generate_series(1, 10001))) $$,
+  'PT422',
+  'p_suspects must be a list of at most 10000 uuids without nulls',
+  'more than 10000 suspects are refused'
+);
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer'], 'service_role', array['EXECUTE'], 'the service may report failures');
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer'], 'crawl_worker', array['EXECUTE'], 'workers may report failures');
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer'], 'authenticated', '{}'::text[], 'users may not report failures');
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer'], 'anon', '{}'::text[], 'anonymous callers may not report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'service_role', array['EXECUTE'], 'the service may report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'crawl_worker', array['EXECUTE'], 'workers may report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'authenticated', '{}'::text[], 'users may not report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'anon', '{}'::text[], 'anonymous callers may not report failures');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.fail_crawl_job(tests.token(''zombie-2''), ''oom'')') $$,
   '42501',

@@ -1,7 +1,7 @@
 -- reap_crawl_jobs: the leases of silent workers end, of live ones never.
 
 begin;
-select plan(35);
+select plan(41);
 
 select tests.make_users('ann');
 
@@ -51,9 +51,9 @@ select is(
   'a reaped job says since when its worker is silent'
 );
 select results_eq(
-  $$ select status::text, crashes::integer from public.crawl_tasks where job_id = tests.job('silent') $$,
-  $$ values ('pending', 1) $$,
-  'its URLs in flight are free, and suspects'
+  $$ select status::text, crashes::integer, attempts::integer from public.crawl_tasks where job_id = tests.job('silent') $$,
+  $$ values ('pending', 0, 0) $$,
+  'its URLs in flight are free, get their try back, and are no suspects'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after reaping');
 select is_empty($$ select * from pg_temp.reap() $$, 'a lease is reaped once');
@@ -94,6 +94,57 @@ select is(
   (select status::text from public.crawl_tasks where job_id = tests.job('poison')),
   'error',
   'the culprit is out of the way'
+);
+delete from public.crawl_jobs where true;
+
+-- A page that takes machines down
+
+create function pg_temp.lose(p_name text, p_nth integer)
+  returns jsonb
+  language plpgsql
+as $$
+declare
+  v_handed_out jsonb;
+begin
+  perform public.claim_crawl_jobs(tests.worker_id(), array[tests.token(p_name || p_nth)]);
+  v_handed_out := tests.checkpoint(
+    p_name || p_nth,
+    jsonb_build_object('seq', 1, 'discovered', tests.links('https://m.example/1', 'https://m.example/2')),
+    10
+  );
+  -- The first page is fetched each time, and not if it is alone in the end.
+  if p_nth = 2 then
+    perform tests.checkpoint(
+      p_name || p_nth,
+      jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://m.example/1')))
+    );
+  end if;
+  perform tests.age(p_name, '3 minutes');
+  perform public.reap_crawl_jobs();
+  return v_handed_out -> 'tasks';
+end
+$$;
+
+create function pg_temp.killer()
+  returns table (status text, losses integer, crashes integer)
+  language sql
+as $$
+  select task.status::text, task.losses, task.crashes
+  from public.crawl_tasks as task
+  where task.url_key = tests.url_key('https://m.example/2');
+$$;
+
+select tests.enqueue('killer', 'ann', '{"max_retries": 2}');
+select is(jsonb_array_length(pg_temp.lose('killer', 1)), 2, 'two URLs are in flight when the first machine dies');
+select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1, 0) $$, 'the first machine may have died of anything: the URLs are marked');
+select is(jsonb_array_length(pg_temp.lose('killer', 2)), 2, 'after a machine was lost its URLs are handed out together again');
+select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1, 1) $$, 'a URL that is in flight a second time is a suspect');
+select pg_temp.lose('killer', 3);
+select results_eq($$ select * from pg_temp.killer() $$, $$ values ('error', 1, 2) $$, 'the third machine convicts it');
+select results_eq(
+  $$ select status::text, retry_count from public.crawl_jobs where id = tests.job('killer') $$,
+  $$ values ('pending', 2) $$,
+  'and the job goes on, for the conviction costs no retry'
 );
 delete from public.crawl_jobs where true;
 

@@ -1,7 +1,7 @@
 -- release_crawl_job: handed back without a loss, or the receipt of a pause, stop or cancel.
 
 begin;
-select plan(35);
+select plan(53);
 
 select tests.make_users('ann');
 
@@ -75,9 +75,9 @@ select results_eq(
   'a successor hands the jobs of a killed worker back'
 );
 select results_eq(
-  $$ select job.retry_count, task.crashes::integer from public.crawl_jobs as job join public.crawl_tasks as task on task.job_id = job.id where job.id = tests.job('killed') $$,
-  $$ values (1, 1) $$,
-  'a kill counts as a crash: one retry, and suspects'
+  $$ select job.retry_count, task.losses::integer, task.crashes::integer from public.crawl_jobs as job join public.crawl_tasks as task on task.job_id = job.id where job.id = tests.job('killed') $$,
+  $$ values (1, 1, 0) $$,
+  'a kill is a lost worker: one retry, and URLs that are marked but no suspects'
 );
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('killed-2')]);
 select results_eq(
@@ -116,6 +116,95 @@ select is_empty(
   $$ select url from public.crawl_tasks where status = 'in_progress' and job_id in (tests.job('paused'), tests.job('stopped'), tests.job('cancelled')) $$,
   'no URL stays in flight without a lease'
 );
+
+-- Tries and budget are given back
+
+select tests.claimed_job('often', 'ann', '{"max_pages": 2}');
+select tests.checkpoint('often', jsonb_build_object('seq', 1, 'discovered', tests.links('https://o.example/1', 'https://o.example/2', 'https://o.example/3')), 10);
+select public.release_crawl_job(tests.token('often'));
+select results_eq(
+  $$ select attempts::integer from public.crawl_tasks where job_id = tests.job('often') $$,
+  $$ values (0), (0), (0) $$,
+  'what was handed out and came back gets its try back'
+);
+select is((select pages_spent from public.crawl_states where job_id = tests.job('often')), 0, 'and its place in the budget');
+do $do$
+begin
+  for nth in 1..40 loop
+    perform public.claim_crawl_jobs(tests.worker_id(), array[tests.token('often' || nth)]);
+    perform tests.checkpoint('often' || nth, '{"seq": 1}', 10);
+    perform public.release_crawl_job(tests.token('often' || nth));
+  end loop;
+end
+$do$;
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('often-last')]);
+select is(
+  jsonb_path_query_array(tests.checkpoint('often-last', '{"seq": 1}', 10), '$.tasks[*].attempts'),
+  '[1, 1]',
+  'a job that was paused forty times begins its URLs with the first try'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after releases');
+delete from public.crawl_jobs where true;
+
+-- Later
+
+select tests.claimed_job('patient', 'ann', '{"max_retries": 0}');
+select tests.checkpoint('patient', jsonb_build_object('seq', 1, 'discovered', tests.links('https://patient.example/1', 'https://patient.example/2')), 2);
+select tests.checkpoint(
+  'patient',
+  jsonb_build_object(
+    'seq', 2,
+    'finished', jsonb_build_array(tests.fetched('https://patient.example/1')),
+    'retried', jsonb_build_array(jsonb_build_object('url_key', tests.url_key('https://patient.example/2'), 'after_seconds', 600, 'error', 'http 429'))
+  )
+);
+select tests.enqueue('same-host', 'ann', '{"url": "https://patient.example/"}');
+select is_empty($$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('same-host')]) $$, 'while it runs its host is busy');
+select results_eq(
+  $$ select command, status::text from public.release_crawl_job(tests.token('patient'), 'later', 600) $$,
+  $$ values ('continue', 'pending') $$,
+  'a job whose site wants patience is handed back'
+);
+select results_eq(
+  $$ select waits_for::text, run_after, retry_count, error_code, lease_check_at from public.crawl_jobs where id = tests.job('patient') $$,
+  $$ values ('time', now() + interval '600 seconds', 0, null::text, null::timestamptz) $$,
+  'it waits for its time, and spends no retry, not even its last'
+);
+select results_eq(
+  $$ select total_done, total_pending from public.crawl_states where job_id = tests.job('patient') $$,
+  $$ values (1, 1) $$,
+  'it keeps what it has'
+);
+select results_eq(
+  $$ select reason, actor::text from public.crawl_events where job_id = tests.job('patient') order by seq desc limit 1 $$,
+  $$ values ('later', 'worker') $$,
+  'history says why'
+);
+select results_eq(
+  $$ select command, status::text from public.release_crawl_job(tests.token('patient'), 'later', 60) $$,
+  $$ values ('continue', 'pending') $$,
+  'a repeated call is answered like the first'
+);
+select is((select run_after from public.crawl_jobs where id = tests.job('patient')), now() + interval '600 seconds', 'and changes nothing');
+select results_eq(
+  $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('same-host')]) $$,
+  $$ select tests.job('same-host') $$,
+  'meanwhile its host is free for others'
+);
+select public.complete_crawl_job(tests.token('same-host'));
+select tests.age('patient', '600 seconds');
+select results_eq(
+  $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('patient-2')]) $$,
+  $$ select tests.job('patient') $$,
+  'it is claimed again at its time'
+);
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''patient''))');
+select results_eq(
+  $$ select command, status::text from public.release_crawl_job(tests.token('patient-2'), 'later', 600) $$,
+  $$ values ('pause', 'paused') $$,
+  'a job that was paused meanwhile stays paused'
+);
+delete from public.crawl_jobs where true;
 
 -- Its turn is not lost
 
@@ -156,30 +245,43 @@ select throws_ok(
 select throws_ok(
   $$ select * from pg_temp.release('kept', null) $$,
   'PT422',
-  'p_reason must be shutdown or worker_restarted, not NULL',
+  'p_reason must be shutdown, later or worker_restarted, not NULL',
   'null for the reason is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.release('kept', 'bored') $$,
   'PT422',
-  'p_reason must be shutdown or worker_restarted, not ''bored''',
+  'p_reason must be shutdown, later or worker_restarted, not ''bored''',
   'an unknown reason is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.release('kept', repeat('x', 10000000)) $$,
   'PT422',
-  format('p_reason must be shutdown or worker_restarted, not %L', repeat('x', 100)),
+  format('p_reason must be shutdown, later or worker_restarted, not %L', repeat('x', 100)),
   'a reason of ten megabytes is refused, and told in short'
 );
+select throws_ok(
+  format('select public.release_crawl_job(tests.token(%L), %L, %s)', 'kept', bad.reason, bad.seconds),
+  'PT422',
+  bad.message,
+  bad.claim
+)
+from (
+  values
+    ('later', 'null', 'p_after_seconds must be from 1 to 86400, not null', 'later without a time is refused'),
+    ('later', '0', 'p_after_seconds must be from 1 to 86400, not 0', 'later that is now is refused'),
+    ('later', '86401', 'p_after_seconds must be from 1 to 86400, not 86401', 'later than a day is refused'),
+    ('shutdown', '60', 'p_after_seconds does not go with the reason shutdown', 'a shutdown has no time')
+) as bad (reason, seconds, message, claim);
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 select is(tests.status('kept'), 'processing', 'the job goes on');
 
 -- Who may call it
 
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'service_role', array['EXECUTE'], 'the service may release');
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'crawl_worker', array['EXECUTE'], 'workers may release');
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'authenticated', '{}'::text[], 'users may not release');
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text'], 'anon', '{}'::text[], 'anonymous callers may not release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'service_role', array['EXECUTE'], 'the service may release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'crawl_worker', array['EXECUTE'], 'workers may release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'authenticated', '{}'::text[], 'users may not release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'anon', '{}'::text[], 'anonymous callers may not release');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.release_crawl_job(tests.token(''kept''))') $$,
   '42501',

@@ -56,7 +56,7 @@ begin
       'finished', jsonb_build_array(
         tests.fetched('https://r.example/good'),
         jsonb_build_object('url_key', tests.url_key('https://r.example/bad'), 'status', 'error', 'error', 'http 500'),
-        jsonb_build_object('url_key', tests.url_key('https://r.example/skipped'), 'status', 'skipped', 'skip_reason', 'noindex')
+        jsonb_build_object('url_key', tests.url_key('https://r.example/skipped'), 'status', 'skipped', 'skip_reason', 'noindex', 'http_status', 200)
       )
     )
   );

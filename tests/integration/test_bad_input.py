@@ -63,6 +63,7 @@ FUNCTIONS = {
     'retry_crawl_job': Function(USER, {'p_job_id': Known.OWN_JOB}),
     'crawl_progress': Function(USER, {'p_job_id': Known.OWN_JOB}),
     'explain_crawl_job': Function(USER, {'p_job_id': Known.OWN_JOB}),
+    'crawl_job_pages': Function(USER, {'p_job_id': Known.OWN_JOB}),
     'pending_crawl_work': Function(USER),
     'crawl_queue_stats': Function(USER),
     'claim_crawl_jobs': Function(WORKER, {'p_worker_id': Known.UNKNOWN, 'p_lease_tokens': []}),
@@ -166,6 +167,9 @@ def payloads() -> Iterator[Bad]:
         'null for max_pages': {'url': URL, 'max_pages': None},
         'huge max_pages': {'url': URL, 'max_pages': 10**30},
         'negative delay': {'url': URL, 'delay_seconds': -0.1},
+        'no tries': {'url': URL, 'tries': 0},
+        'too many tries': {'url': URL, 'tries': 11},
+        'a pause of hours': {'url': URL, 'retry_seconds': 3601},
         'negative max_retries': {'url': URL, 'max_retries': -1},
         'an unknown strategy': {'url': URL, 'strategy': 'everything'},
         'text for a boolean': {'url': URL, 'obey_robots': 'no'},
@@ -244,6 +248,10 @@ def ids() -> Iterator[Bad]:
     yield Bad('retry_crawl_job', 'unknown urls', {'p_urls': 'some'})
     yield Bad('retry_crawl_job', 'ten megabytes', {'p_urls': HUGE})
     yield Bad('retry_crawl_job', 'a running job', {'p_urls': 'all'}, 'PT409')
+    yield Bad('crawl_job_pages', 'an unknown status', {'p_status': 'eaten'})
+    yield Bad('crawl_job_pages', 'ten megabytes', {'p_status': HUGE})
+    for limit in (None, -1, 0, 1001, 2_000_000_000):
+        yield Bad('crawl_job_pages', f'limit {limit}', {'p_limit': limit})
 
 
 def lease_arguments() -> Iterator[Bad]:
@@ -277,6 +285,13 @@ def lease_arguments() -> Iterator[Bad]:
     yield Bad('fail_crawl_job', 'ten megabytes', {'p_error_code': HUGE})
     yield Bad('fail_crawl_job', 'a negative wait', {'p_retry_after_seconds': -1})
     yield Bad('fail_crawl_job', 'a wait of years', {'p_retry_after_seconds': 10**9})
+    yield Bad('fail_crawl_job', 'a null suspect', {'p_suspects': [uuid4(), None]})
+    yield Bad('fail_crawl_job', 'lists of suspects', {'p_suspects': [[uuid4()], [uuid4()]]})
+    yield Bad('fail_crawl_job', 'many suspects', {'p_suspects': [UUID(int=1)] * 10_001})
+    for seconds in (None, -1, 0, 86_401):
+        later = {'p_reason': 'later', 'p_after_seconds': seconds}
+        yield Bad('release_crawl_job', f'later in {seconds}', later)
+    yield Bad('release_crawl_job', 'a shutdown for later', {'p_after_seconds': 5})
     yield Bad('release_crawl_job', 'null reason', {'p_reason': None})
     yield Bad('release_crawl_job', 'unknown reason', {'p_reason': 'tired'})
     yield Bad('release_crawl_job', 'ten megabytes', {'p_reason': HUGE})
@@ -304,6 +319,11 @@ def batches() -> Iterator[Bad]:
             ('an object for finished', {'seq': NEW, 'finished': {}}, 'PT4'),
             ('null for discovered', {'seq': NEW, 'discovered': None}, 'PT4'),
             ('a number for current_url', {'seq': NEW, 'current_url': 5}, 'PT4'),
+            ('a text for redirected_starts', {'seq': NEW, 'redirected_starts': URL}, 'PT4'),
+            ('a number for a start', {'seq': NEW, 'redirected_starts': [5]}, 'PT4'),
+            ('a file for a start', {'seq': NEW, 'redirected_starts': ['file:///x']}, 'PT4'),
+            ('a long start', {'seq': NEW, 'redirected_starts': [URL + 'x' * 4096]}, 'PT4'),
+            ('too many starts', {'seq': NEW, 'redirected_starts': [URL] * 101}, 'PT4'),
             ('too many finished', {'seq': NEW, 'finished': [{}] * 5001}, 'PT4'),
             ('too many discovered', {'seq': NEW, 'discovered': [{}] * 50001}, 'PT4'),
             (

@@ -5,6 +5,7 @@ line, so the jobs and URLs that the queue hands out are taken from its answer an
 each step the rows must equal the model, and no rule of `broken_rules` may be broken.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,8 +46,18 @@ FROM = {
 WORKERS = [UUID(int=number) for number in (1, 2)]
 HOSTS = ['a.example', 'b.example', 'c.example']
 RANGE = st.integers(0, 1000)
+# How a URL ends, and whether it keeps its place in the budget.
+IS_PAID = {
+    'done': True,
+    'error': True,
+    'noindex': True,
+    'robots': False,
+    'redirect': False,
+    'no page': False,
+}
 ENDS = st.lists(
-    st.sampled_from(['done', 'done', 'error', 'skipped', 'retried', 'retried later']), max_size=4
+    st.sampled_from(['done', *IS_PAID, 'retried', 'retried later']),
+    max_size=4,
 )
 
 PROFILE = settings(
@@ -67,6 +78,7 @@ class Task:
 
     status: str = 'pending'
     crashes: int = 0
+    losses: int = 0
     attempts: int = 0
     is_later: bool = False
     lacks_budget: bool = False
@@ -110,27 +122,43 @@ class Job:
         self.receipt = self.token if leaves_receipt else None
         self.token = self.worker_id = None
 
-    def free_tasks(self, *, is_crash: bool) -> int:
+    def free_tasks(self, is_suspect: Callable[[UUID, Task], bool] = lambda key, task: False) -> int:
         poison = 0
         for key in self.of_status('in_progress'):
             task = self.tasks[key]
             task.status = 'pending'
-            if is_crash and task.crashes:
+            if not is_suspect(key, task):
+                task.attempts -= 1
+                self.spent -= not task.attempts
+                continue
+            if task.crashes:
                 task.status = 'error'
                 poison += 1
-            task.crashes += is_crash
+            task.crashes += 1
         return poison
 
-    def crash(self, *, is_retryable: bool = True) -> int:
-        """What a crash does to a job that runs; a user's word stands."""
-        poison = self.free_tasks(is_crash=True)
+    def crash(self, *, suspects: list[UUID] | None = None, is_retryable: bool = True) -> int:
+        """What the death of its process does to a job."""
+        poison = self.free_tasks(lambda key, task: suspects is None or key in suspects)
+        self.break_off(poison, is_retryable=is_retryable)
+        return poison
+
+    def lose(self) -> None:
+        """What the loss of its worker does: for URLs the first is chance, the second a crash."""
+        held = [self.tasks[key] for key in self.of_status('in_progress')]
+        poison = self.free_tasks(lambda key, task: bool(task.losses or task.crashes))
+        for task in held:
+            task.losses += not task.losses and not task.crashes
+        self.break_off(poison)
+
+    def break_off(self, poison: int, *, is_retryable: bool = True) -> None:
+        """Retry or fail a job that runs; a user's word stands."""
         if self.status == 'processing':
             if not is_retryable or (self.retry_count == self.max_retries and not poison):
                 self.status = 'failed'
             else:
                 self.status = 'pending'
                 self.retry_count += not poison
-        return poison
 
 
 @dataclass(slots=True)
@@ -211,7 +239,7 @@ class Queue(RuleBasedStateMachine):
             self.send(job.token, [], discovered=4, want=2)
         # One job has crashed already, so that there are suspects in every run.
         for token in [job.token for job in self.leased() if job.token and job.max_retries][:1]:
-            self.release(token, 'worker_restarted')
+            self.fail(token, None, 0, None)
         self.claim(WORKERS[1], 3, repeats=False)
 
     @rule(per_host=st.integers(1, 2), running=st.sampled_from([None, 1, 2]))
@@ -292,7 +320,7 @@ class Queue(RuleBasedStateMachine):
                 case 'resume' if job.status == 'paused' and job.token:
                     job.status = 'processing'
                 case 'resume' if job.status in ('paused', 'stopped'):
-                    job.free_tasks(is_crash=False)
+                    job.free_tasks()
                     job.status = 'pending'
                     job.end_lease(leaves_receipt=False)
                 case 'resume':
@@ -317,10 +345,11 @@ class Queue(RuleBasedStateMachine):
             assert sqlstate(call) == 'PT409'
             return
         call()
-        job.free_tasks(is_crash=False)
+        job.free_tasks()
         again = job.of_status('error')
         if urls == 'all':
             again += job.of_status('done')
+            again += [key for key in job.of_status('pending') if job.tasks[key].attempts]
             # What was skipped when it was found stays so, unless only the budget was short.
             again += [
                 key
@@ -424,11 +453,18 @@ class Queue(RuleBasedStateMachine):
                 after = 3600 if status == 'retried later' else 0
                 batch['retried'].append(entry | {'after_seconds': after, 'error': 'timeout'})
                 continue
-            entry['status'] = status
-            if status == 'skipped':
-                entry['skip_reason'] = 'robots'
-            if status == 'done':
-                entry['page'] = {'url': f'https://a.example/{key}', 'content_hash': str(key)}
+            match status:
+                case 'done':
+                    page = {'url': f'https://a.example/{key}', 'content_hash': str(key)}
+                    entry |= {'status': 'done', 'page': page}
+                case 'no page':
+                    entry |= {'status': 'done', 'http_status': 200}
+                case 'error':
+                    entry |= {'status': 'error', 'error': 'http 500', 'http_status': 500}
+                case reason:
+                    entry |= {'status': 'skipped', 'skip_reason': reason}
+                    if reason != 'robots':
+                        entry['http_status'] = 200
             batch['finished'].append(entry)
         for nth in range(discovered):
             self.urls += 1
@@ -441,22 +477,24 @@ class Queue(RuleBasedStateMachine):
         return batch
 
     def apply(self, job: Job, batch: dict[str, Any]) -> None:
-        had_pending = bool(job.of_status('pending'))
         for entry in batch['finished']:
             job.tasks[UUID(entry['url_key'])].status = entry['status']
+            is_page = 'page' in entry or entry['status'] != 'done'
+            job.spent -= not IS_PAID[entry.get('skip_reason', 'done' if is_page else 'no page')]
         for entry in batch['retried']:
             task = job.tasks[UUID(entry['url_key'])]
-            task.status = 'error' if task.attempts >= 10 else 'pending'
+            task.status = 'error' if task.attempts >= 30 else 'pending'
             task.is_later = entry['after_seconds'] > 0
-            had_pending = had_pending or task.status == 'pending'
+        # Only once nothing in flight can give back.
+        is_spent = not job.budget and not job.of_status('in_progress')
         for entry in batch['discovered']:
-            lacks_budget = not job.budget and 'skip_reason' not in entry
+            lacks_budget = is_spent and 'skip_reason' not in entry
             is_skipped = lacks_budget or 'skip_reason' in entry
             task = Task('skipped' if is_skipped else 'pending', lacks_budget=lacks_budget)
             job.tasks.setdefault(UUID(entry['url_key']), task)
-        if not job.budget and had_pending:
+        if is_spent:
             for task in job.tasks.values():
-                if task.status == 'pending' and not task.attempts and not task.crashes:
+                if task.status == 'pending' and not task.attempts:
                     task.status, task.lacks_budget = 'skipped', True
 
     def hand_out(self, job: Job, want: int, keys: list[UUID]) -> None:
@@ -466,7 +504,8 @@ class Queue(RuleBasedStateMachine):
         if job.status != 'processing' or any(task.crashes for task in in_flight):
             assert keys == []
         elif innocent and want:
-            assert 1 <= len(keys) <= want
+            fresh = [task for task in innocent if not task.attempts]
+            assert len(keys) == min(want, min(len(fresh), job.budget) + len(innocent) - len(fresh))
             assert all(not job.tasks[key].crashes for key in keys)
         elif due and want and not in_flight:
             assert len(keys) == 1
@@ -511,9 +550,10 @@ class Queue(RuleBasedStateMachine):
     @rule(
         number=RANGE,
         is_live=st.sampled_from([True, True, False]),
-        end=st.sampled_from(['complete', 'fail', 'fail', 'shutdown', 'worker_restarted']),
+        end=st.sampled_from(['complete', 'fail', 'fail', 'shutdown', 'later', 'worker_restarted']),
         is_retryable=st.sampled_from([True, True, None, False]),
         retry_after=st.sampled_from([None, 0, 3600]),
+        suspects=st.sampled_from([None, 0, 1, 2]),
         times=st.integers(1, 2),
     )
     def end(
@@ -524,6 +564,7 @@ class Queue(RuleBasedStateMachine):
         is_live: bool,
         is_retryable: bool | None,
         retry_after: int | None,
+        suspects: int | None,
         times: int,
     ) -> None:
         token = self.token_at(number, is_live=is_live)
@@ -532,7 +573,7 @@ class Queue(RuleBasedStateMachine):
                 case 'complete':
                     self.complete(token)
                 case 'fail':
-                    self.fail(token, is_retryable, retry_after)
+                    self.fail(token, is_retryable, retry_after, suspects)
                 case _:
                     self.release(token, end)
 
@@ -543,16 +584,25 @@ class Queue(RuleBasedStateMachine):
                 call = partial(self.lease_call, 'complete_crawl_job', token)
                 assert sqlstate(call) == 'PT409'
                 return
-            job.free_tasks(is_crash=False)
+            job.free_tasks()
             if job.status == 'processing':
                 job.status = 'completed'
             job.end_lease()
         self.lease_call('complete_crawl_job', token)
 
-    def fail(self, token: UUID, is_retryable: bool | None, retry_after: int | None) -> None:
+    def fail(
+        self,
+        token: UUID,
+        is_retryable: bool | None,
+        retry_after: int | None,
+        suspects: int | None,
+    ) -> None:
+        """`suspects` of the URLs in flight are named, and one that is not; None names no list."""
         _, job = self.by_token(token)
+        in_flight = job.of_status('in_progress') if job else []
+        named = None if suspects is None else [*in_flight[:suspects], UUID(int=2**100)]
         if job and job.token == token:
-            poison = job.crash(is_retryable=is_retryable is not False)
+            poison = job.crash(suspects=named, is_retryable=is_retryable is not False)
             runs_at_once = retry_after == 0 or (retry_after is None and poison)
             job.is_later = job.status == 'pending' and not runs_at_once
             job.end_lease()
@@ -562,19 +612,21 @@ class Queue(RuleBasedStateMachine):
             p_error_code='oom',
             p_is_retryable=is_retryable,
             p_retry_after_seconds=retry_after,
+            p_suspects=named,
         )
 
     def release(self, token: UUID, reason: str) -> None:
         _, job = self.by_token(token)
         if job and job.token == token:
+            job.is_later = reason == 'later' and job.status == 'processing'
             if reason == 'worker_restarted':
-                job.crash()
+                job.lose()
             else:
-                job.free_tasks(is_crash=False)
+                job.free_tasks()
                 job.status = 'pending' if job.status == 'processing' else job.status
-            job.is_later = False
             job.end_lease()
-        self.lease_call('release_crawl_job', token, p_reason=reason)
+        after = {'p_after_seconds': 3600} if reason == 'later' else {}
+        self.lease_call('release_crawl_job', token, p_reason=reason, **after)
 
     # Time
 
@@ -593,7 +645,7 @@ class Queue(RuleBasedStateMachine):
             assert {row['job_id'] for row in rows} == set(silent)
             assert {row['command'] for row in rows} == {'lost'}
         for job in silent.values():
-            job.crash()
+            job.lose()
             job.is_later = False
             job.end_lease(leaves_receipt=False)
 
@@ -631,7 +683,10 @@ class Queue(RuleBasedStateMachine):
               job.lease_token,
               state.pages_spent,
               (
-                select jsonb_object_agg(task.url_key, jsonb_build_array(task.status, task.crashes))
+                select jsonb_object_agg(
+                  task.url_key,
+                  jsonb_build_array(task.status, task.attempts, task.crashes, task.losses)
+                )
                 from public.crawl_tasks as task
                 where task.job_id = job.id
               ) as tasks
@@ -648,7 +703,10 @@ class Queue(RuleBasedStateMachine):
                 'worker_id': job.worker_id,
                 'lease_token': job.token or job.receipt,
                 'pages_spent': job.spent,
-                'tasks': {str(key): [task.status, task.crashes] for key, task in job.tasks.items()}
+                'tasks': {
+                    str(key): [task.status, task.attempts, task.crashes, task.losses]
+                    for key, task in job.tasks.items()
+                }
                 or None,
             }
             for job_id, job in self.jobs.items()

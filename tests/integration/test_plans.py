@@ -97,9 +97,13 @@ def backlog(server: Server, template: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope='module')
-def explained(backlog: Database) -> Callable[..., tuple[list[dict[str, Any]], Cost]]:
-    """Call a function, and read the plans of all statements it ran."""
-    session = backlog.connect('supabase_admin')
+def explained(backlog: Database) -> 'Explain':
+    return explainer(backlog)
+
+
+def explainer(database: Database, *, user: UUID | None = None) -> 'Explain':
+    """Call a function, as a user if there is one, and read the plans of all that it ran."""
+    session = database.connect('supabase_admin')
     messages: list[str] = []
 
     def hear(notice: Diagnostic) -> None:
@@ -115,6 +119,10 @@ def explained(backlog: Database) -> Callable[..., tuple[list[dict[str, Any]], Co
         'set client_min_messages = log',
     ):
         session.execute(setting.encode())
+    if user is not None:
+        claims = json.dumps({'role': 'authenticated', 'sub': str(user)})
+        session.execute("select set_config('request.jwt.claims', %s, false)", [claims])
+        session.execute('set role authenticated')
 
     def run(function: str, **params: Any) -> tuple[list[dict[str, Any]], Cost]:
         messages.clear()
@@ -266,6 +274,151 @@ def test_an_enqueue_reads_no_backlog(explained: Explain) -> None:
     assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
     assert cost.rows_of('crawl_jobs') <= FEW
     assert cost.sorted_rows <= FEW
+
+
+FRONTIER = """
+set session_replication_role = replica;
+
+insert into public.crawl_pages (
+  user_id, source_id, url_key, url, version, job_id, content_hash, markdown
+)
+select
+  job.user_id, job.source_id, md5('page ' || n)::uuid, 'https://site.example/' || n, 1, job.id, n,
+  repeat('text ', 100)
+from public.crawl_jobs as job
+cross join generate_series(0, 9999) as n
+where job.id = %(job_id)s;
+
+insert into public.crawl_tasks (
+  job_id, url_key, url, depth, status, skip_reason, attempts, last_error, page_id, next_run_at
+)
+select
+  %(job_id)s,
+  md5('page ' || n)::uuid,
+  'https://site.example/' || n,
+  1,
+  case
+    when n < 10000 then 'done'
+    when n < 10010 then 'error'
+    when n < 20000 then 'skipped'
+    else 'pending'
+  end::public.crawl_task_status,
+  case when n between 10010 and 19999 then 'robots' end,
+  (n < 10010)::integer,
+  case when n between 10000 and 10009 then 'http 500' end,
+  page.id,
+  now() - interval '1 hour'
+from generate_series(0, 99999) as n
+left join public.crawl_pages as page
+  on page.url_key = md5('page ' || n)::uuid;
+
+update public.crawl_states
+set
+  total_pending = 80000,
+  total_done = 10000,
+  total_error = 10,
+  total_skipped = 9990,
+  pages_spent = 10010
+where job_id = %(job_id)s;
+
+reset session_replication_role;
+"""
+
+
+def test_a_checkpoint_costs_the_same_in_a_large_frontier_whose_budget_is_spent(
+    database: Database,
+) -> None:
+    job_id = enqueue(database, payload={'max_pages': 10_012})
+    lease = claim_one(database)
+    explained = explainer(database)
+    # Sessions plan while the tables are small, and go on when they are not.
+    explained('checkpoint_crawl_job', p_lease_token=lease.token, p_batch={'seq': 1}, p_want=100)
+    fill_frontier(database, job_id)
+    batches: list[dict[str, Any]] = [
+        {},
+        {'retried': [0]},
+        {},
+        {'retried': [1], 'discovered': [found(number) for number in range(100)]},
+    ]
+    held: list[str] = []
+    handed_out: list[int] = []
+    pending = 0
+
+    for seq, batch in enumerate(batches, start=2):
+        retried = [{'url_key': held.pop(), 'error': 'timeout'} for _ in batch.get('retried', [])]
+        [row], cost = explained(
+            'checkpoint_crawl_job',
+            p_lease_token=lease.token,
+            p_batch={'seq': seq, **batch, 'retried': retried},
+            p_want=100,
+        )
+        answer = row['checkpoint_crawl_job']
+        held += [task['url_key'] for task in answer['tasks']]
+        handed_out.append(len(answer['tasks']))
+        pending = answer['pending']
+        assert cost.rows_of('crawl_tasks') <= FEW
+        assert cost.sorted_rows <= FEW
+
+    assert handed_out == [2, 1, 0, 1]
+    assert pending == 80_000 - 2 + 100
+
+
+def test_a_frontier_that_the_budget_does_not_reach_ends_in_bounded_steps(
+    database: Database,
+) -> None:
+    job_id = enqueue(database, payload={'max_pages': 10_010})
+    lease = claim_one(database)
+    explained = explainer(database)
+    fill_frontier(database, job_id)
+    steps = 0
+    drained = False
+
+    while not drained:
+        steps += 1
+        [row], cost = explained(
+            'checkpoint_crawl_job', p_lease_token=lease.token, p_batch={'seq': steps}, p_want=100
+        )
+        answer = row['checkpoint_crawl_job']
+        drained = answer['drained']
+        assert drained or answer['next_in_seconds'] == 0
+        assert cost.rows_of('crawl_tasks') <= 5000
+        assert cost.sorted_rows <= FEW
+
+    assert steps == 16
+
+
+@pytest.mark.parametrize('is_owner', [True, False])
+@pytest.mark.parametrize(('status', 'count'), [(None, 100), ('done', 100), ('error', 10)])
+def test_the_pages_of_a_job_are_read_at_the_same_cost_wherever_the_reading_is(
+    database: Database, status: str | None, count: int, *, is_owner: bool
+) -> None:
+    owner = database.user()
+    job_id = enqueue(database, user=owner)
+    explained = explainer(database, user=owner if is_owner else None)
+    params = {'p_job_id': job_id, 'p_status': status, 'p_with_content': True}
+    explained('crawl_job_pages', **params)
+    fill_frontier(database, job_id)
+
+    for start in ('00000000', '80000000', 'f0000000'):
+        after = UUID(f'{start}-0000-0000-0000-000000000000')
+        rows, cost = explained('crawl_job_pages', p_after=after, **params)
+
+        assert 0 < len(rows) <= count or (status == 'error' and start == 'f0000000')
+        assert cost.sequential() == []
+        # Every tenth URL here is done.
+        assert cost.rows_of('crawl_tasks') <= 20 * count
+        assert cost.rows_of('crawl_pages') <= count
+        assert cost.rows_of('crawl_jobs') <= 20 * count
+        assert cost.sorted_rows <= count
+
+
+def fill_frontier(database: Database, job_id: UUID) -> None:
+    """10,000 pages, 10 errors, 9,990 skipped and 80,000 pending URLs."""
+    session = database.connect('supabase_admin')
+    for statement in FRONTIER.split(';\n'):
+        if statement.strip():
+            session.execute(statement.encode(), {'job_id': job_id})
+    session.close()
 
 
 def updates_of(session: Session) -> tuple[int, int]:

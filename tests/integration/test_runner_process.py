@@ -122,7 +122,7 @@ def test_a_command_reaches_a_runner_between_two_checkpoints() -> None:
             async with asyncio.TaskGroup() as group:
 
                 def watch(runner: Runner, message: pipe.FromRunner) -> None:
-                    if isinstance(message, pipe.Progress):
+                    if isinstance(message, pipe.Begun):
                         group.create_task(runner.send(pipe.Command(command='pause')))
                         frontier.command = 'pause'
 
@@ -333,7 +333,7 @@ def test_killing_a_runner_kills_children_in_other_groups_and_sessions() -> None:
             seen: set[int] = set()
 
             def watch(_: Runner, message: pipe.FromRunner) -> None:
-                if isinstance(message, pipe.Progress):
+                if isinstance(message, pipe.Begun):
                     seen.update(descendants(runner.pid))
                     if len(seen) > 8:
                         raise InterruptedError
@@ -358,7 +358,7 @@ from worker.process import end_orphans
 adopt_orphans()
 seen = set()
 def watch(runner, message):
-    if isinstance(message, pipe.Progress) and len(seen) < 9:
+    if isinstance(message, pipe.Begun) and len(seen) < 9:
         seen.update(descendants(runner.pid))
         if len(seen) >= 9:
             os.kill(runner.pid, signal.SIGKILL)
@@ -633,7 +633,7 @@ def test_cancelling_kills_the_group_at_once() -> None:
         pids: list[int] = []
 
         def watch(runner: Runner, message: pipe.FromRunner) -> None:
-            if isinstance(message, pipe.Progress):
+            if isinstance(message, pipe.Begun):
                 pids.append(runner.pid)
                 begun.set()
 

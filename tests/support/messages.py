@@ -48,7 +48,8 @@ results = st.one_of(
     st.builds(pipe.Discovered, urls=st.lists(found, max_size=4)),
     st.builds(pipe.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
     st.builds(pipe.WantHosts, hosts=st.lists(urls, max_size=4)),
-    st.builds(pipe.Progress, current_url=urls, open=st.integers(0, 64)),
+    st.builds(pipe.Begun, url_key=keys, url=urls),
+    st.builds(pipe.RedirectedStart, url=urls),
 )
 from_runner = results | st.one_of(
     st.builds(pipe.Ready, pid=st.integers(1, 2**31), can_fork=st.booleans()),

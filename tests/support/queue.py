@@ -212,7 +212,8 @@ with task_counts as (
     count(*) filter (where task.status = 'done') as done,
     count(*) filter (where task.status = 'error') as error,
     count(*) filter (where task.status = 'skipped') as skipped,
-    count(*) filter (where task.status = 'in_progress' and task.crashes > 0) as suspects_in_flight
+    count(*) filter (where task.status = 'in_progress' and task.crashes > 0) as suspects_in_flight,
+    count(*) filter (where task.status in ('pending', 'in_progress') and task.attempts > 0) as begun
   from public.crawl_tasks as task
   group by task.job_id
 ),
@@ -274,6 +275,25 @@ select format('job %s has a suspect and %s URLs in flight', counted.job_id, coun
 from task_counts as counted
 where counted.suspects_in_flight > 0
   and counted.in_progress > 1
+
+union all
+select format(
+  'job %s has spent %s of %s pages, and begun %s',
+  job.id, state.pages_spent, job.payload -> 'max_pages', counted.begun
+)
+from public.crawl_jobs as job
+join public.crawl_states as state
+  on state.job_id = job.id
+left join task_counts as counted
+  on counted.job_id = job.id
+where state.pages_spent not between coalesce(counted.begun, 0)
+  and (job.payload ->> 'max_pages')::integer
+
+union all
+select format('URL %s of job %s is suspect and was never begun', task.url_key, task.job_id)
+from public.crawl_tasks as task
+where task.crashes > 0
+  and task.attempts = 0
 
 union all
 select format('host %s has %s leased jobs', job.host, count(*))

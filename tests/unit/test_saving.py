@@ -73,6 +73,7 @@ def test_a_batch_has_the_fields_of_a_checkpoint_and_no_other(
         'discovered',
         'hosts',
         'want_hosts',
+        'redirected_starts',
         'current_url',
     }
     entries: list[dict[str, Any]] = [

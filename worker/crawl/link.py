@@ -29,6 +29,8 @@ class Link:
         await loop.connect_read_pipe(lambda: protocol, os.fdopen(source, 'rb', 0))
         flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(sink, 'wb', 0))
+        # Whoever has sent something has it out of this process: a kill takes only what is open.
+        transport.set_write_buffer_limits(high=0)
         return cls(reader, asyncio.StreamWriter(transport, flow, None, loop))
 
     async def send(self, message: pipe.FromRunner) -> None:
@@ -38,9 +40,9 @@ class Link:
         except ConnectionError:
             os._exit(isolation.LOST)
 
-    async def want_tasks(self, count: int, *, held: int) -> pipe.Tasks:
+    async def want_tasks(self, count: int) -> pipe.Tasks:
         """Have everything sent so far checked in, and get the next URLs. One call at a time."""
-        await self.send(pipe.WantTasks(count=count, held=held))
+        await self.send(pipe.WantTasks(count=count))
         answer = await self._answers.get()
         self.obey(answer.command)
         return answer

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 from worker import pipe
-from worker.crawl.loop import Fetched
+from worker.crawl.fetched import Fetched
 
 
 class NullFetcher:
@@ -32,7 +32,9 @@ class NullFetcher:
         if site.crash and site.page == site.number('crash_at', 0):
             await misbehave(site.crash)
         if site.is_nth('retry') and task.attempts == 1:
-            return Fetched(status='error', error='try again', retry_after_seconds=0.01)
+            return Fetched(
+                status='error', error='try again', trouble='server', retry_after_seconds=0.01
+            )
         if site.is_nth('fail'):
             return Fetched(status='error', http_status=500, error='HTTP 500')
         links = site.links()

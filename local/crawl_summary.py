@@ -1,0 +1,161 @@
+"""How a crawl ended, in a few lines: what was stored, what was not and why, where it is.
+
+Owns these words, and the advice for the mistakes that are made most: an address of this machine, a
+site that forbids crawlers, a start URL that does not answer.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import typer
+
+if TYPE_CHECKING:
+    from worker.answers import PageRow, Progress
+    from worker.page_commands import TaskStatus
+    from worker.rpc import Rpc
+
+# Of a crawl with more, the reasons of so many are counted.
+COUNTED_ROWS = 20_000
+# Skip reasons are few; errors may be many.
+SHOWN_ERRORS = 4
+
+ADVICE = {
+    'robots': 'If the site is yours: -o obey_robots=false',
+    'noindex': 'To keep such pages: -o keep_noindex=true',
+    'redirect': 'It leads out of the scope of the crawl: begin there, or -o scope=domain',
+    'canonical': 'Begin with the URL that it names as the original.',
+    'too_large': 'To take larger pages: -o max_page_bytes=50000000',
+}
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Why URLs of one status are not stored, the most frequent first."""
+
+    counts: Counter[str] = field(default_factory=Counter[str])
+    starts: list['PageRow'] = field(default_factory=list['PageRow'])
+
+    def text(self, shown: int | None = None) -> str:
+        most = self.counts.most_common(shown)
+        others = self.counts.total() - sum(count for _, count in most)
+        parts = [f'{count} {reason}' for reason, count in most]
+        return ', '.join([*parts, f'{others} for other reasons'] if others else parts)
+
+
+async def print_summary(
+    rpc: 'Rpc', last: 'Progress', *, url: str, is_exported: bool = False
+) -> None:
+    """Tell the end of a job to stdout."""
+    from worker import console
+
+    failed = await read_reasons(rpc, last, 'error')
+    skipped = await read_reasons(rpc, last, 'skipped')
+    lines = [
+        f'{last.status}{took(last)}: {counted(last.pages_done, "page")},'
+        f' {console.amount(last.bytes)} read'
+    ]
+    if last.error_code:
+        lines.append(f'  error    {last.error_code}: {last.error_message or ""}')
+    if last.pages_done:
+        changes = (
+            (last.pages_new, 'new'),
+            (last.pages_changed, 'changed'),
+            (last.pages_unchanged, 'unchanged'),
+        )
+        lines.append(
+            f'  stored   {", ".join(f"{count} {word}" for count, word in changes if count)}'
+        )
+    if last.pages_failed:
+        lines.append(f'  failed   {failed.text(SHOWN_ERRORS)}')
+    if last.pages_skipped:
+        lines.append(f'  skipped  {skipped.text()}')
+    left = last.pages_pending + last.pages_in_progress
+    if left:
+        lines.append(f'  left     {left} URLs: silkline resume {last.job_id} goes on')
+    typer.echo(console.plain('\n'.join(lines)))
+    for row in [*failed.starts, *skipped.starts] if not last.pages_done else []:
+        typer.echo(console.plain(about_start(row)))
+    next_steps(last, is_exported=is_exported)
+
+
+async def read_reasons(rpc: 'Rpc', last: 'Progress', status: 'TaskStatus') -> Reasons:
+    from worker.page_commands import each_page
+
+    reasons = Reasons()
+    if not (last.pages_failed if status == 'error' else last.pages_skipped):
+        return reasons
+    async for row in each_page(rpc, last.job_id, status=status):
+        reasons.counts[reason_of(row)] += 1
+        if row.depth == 0:
+            reasons.starts.append(row)
+        if reasons.counts.total() >= COUNTED_ROWS:
+            break
+    return reasons
+
+
+def reason_of(row: 'PageRow') -> str:
+    """Short, and the same for URLs that failed alike."""
+    if row.skip_reason is not None:
+        return row.skip_reason
+    if row.http_status is not None and row.http_status >= 400:
+        return f'HTTP {row.http_status}'
+    # What differs from URL to URL is the URL.
+    text = (row.last_error or 'failed').replace(row.url, 'it')
+    host = urlsplit(row.url).hostname
+    return (text.replace(host, 'the host') if host else text)[:100]
+
+
+def about_start(row: 'PageRow') -> str:
+    """Why nothing came of the URL that the crawl began with, and what to do about it."""
+    from worker import console
+
+    said = f'Nothing was stored: {row.url}: {console.why(row)}'
+    if row.skip_reason == 'forbidden_address':
+        return f'{said}\nIf you mean it, allow its network: {allowance(row.url)}'
+    advice = ADVICE.get(row.skip_reason or '')
+    return f'{said}\n{advice}' if advice else said
+
+
+def allowance(url: str) -> str:
+    """The words that let a crawl reach the address of a URL."""
+    host = urlsplit(url).hostname or ''
+    if host == 'localhost' or host.endswith('.localhost'):
+        return '--allow-network 127.0.0.0/8 --allow-network ::1/128'
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return '--allow-network CIDR'
+    if address.version == 4 and address.is_loopback:
+        return '--allow-network 127.0.0.0/8'
+    return f'--allow-network {address}/{address.max_prefixlen}'
+
+
+def next_steps(last: 'Progress', *, is_exported: bool) -> None:
+    steps: list[tuple[str, str]] = []
+    if last.pages_done:
+        steps.append((f'silkline pages {last.job_id}', 'what was stored'))
+    if last.pages_failed:
+        steps.append((f'silkline pages {last.job_id} --failed', 'what failed, and why'))
+    if last.pages_skipped:
+        steps.append((f'silkline pages {last.job_id} --skipped', 'what was skipped, and why'))
+    if last.pages_done and not is_exported:
+        steps.append((f'silkline pages {last.job_id} --export DIR', 'as Markdown files'))
+    width = max((len(command) for command, _ in steps), default=0)
+    for command, meaning in steps:
+        typer.echo(f'  {command:{width}}  {meaning}')
+
+
+def took(last: 'Progress') -> str:
+    """In which time, and how fast; nothing for a job that never ran."""
+    if last.started_at is None or last.completed_at is None:
+        return ''
+    seconds = (last.completed_at - last.started_at).total_seconds()
+    speed = f' ({last.pages_done / seconds:.3g} pages/s)' if last.pages_done and seconds else ''
+    return f' in {seconds:.1f} s{speed}'
+
+
+def counted(count: int, word: str) -> str:
+    return f'{count} {word}{"" if count == 1 else "s"}'

@@ -1,0 +1,240 @@
+-- crawl_job_pages: what a job brought home, in portions, for whoever may see the job.
+
+begin;
+select plan(32);
+
+select tests.make_users('ann', 'bob');
+
+create function pg_temp.pages(p_name text, p_arguments text default '', p_user text default 'ann')
+  returns setof jsonb
+  language sql
+as $$
+  select tests.as_user(
+    p_user,
+    format('select * from public.crawl_job_pages(tests.job(%L)%s)', p_name, p_arguments)
+  );
+$$;
+
+-- One URL of each kind
+
+select tests.claimed_job('first', 'ann', '{"url": "https://site.example/"}');
+select tests.checkpoint(
+  'first',
+  jsonb_build_object(
+    'seq', 1,
+    'discovered', tests.links('https://site.example/a', 'https://site.example/b', 'https://site.example/c', 'https://site.example/d')
+      || (tests.links('https://else.example/') -> 0 || jsonb_build_object('skip_reason', 'out_of_scope', 'found_on', tests.url_key('https://site.example/a')))
+  ),
+  4
+);
+select tests.checkpoint(
+  'first',
+  jsonb_build_object(
+    'seq', 2,
+    'finished', jsonb_build_array(
+      tests.fetched(
+        'https://site.example/a',
+        'hash-a',
+        '{"title": "A", "markdown": "# A", "links": ["https://site.example/b"], "metadata": {"language": "en"}, "extractor": "default", "extractor_version": "1"}'
+      ),
+      tests.fetched('https://site.example/b', 'hash-b'),
+      jsonb_build_object('url_key', tests.url_key('https://site.example/c'), 'status', 'error', 'error', 'http 500', 'http_status', 500)
+    )
+  )
+);
+select is(
+  (select page from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a') - '{finished_at,first_seen_at,last_seen_at}'::text[],
+  jsonb_build_object(
+    'url_key', tests.url_key('https://site.example/a'),
+    'url', 'https://site.example/a',
+    'depth', 1,
+    'status', 'done',
+    'skip_reason', null,
+    'last_error', null,
+    'http_status', 200,
+    'attempts', 1,
+    'found_on', null,
+    'page_url', 'https://site.example/a',
+    'version', 1,
+    'change', 'new',
+    'title', 'A',
+    'content_hash', 'hash-a',
+    'extractor', 'default',
+    'extractor_version', '1',
+    'metadata', '{"language": "en"}'::jsonb,
+    'markdown', null,
+    'links', null
+  ),
+  'a fetched URL comes with its page, and without content unless that is asked for'
+);
+select is(
+  (select page ->> 'first_seen_at' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a'),
+  to_jsonb(now()) #>> '{}',
+  'a page tells since when it is known'
+);
+select results_eq(
+  $$ select page ->> 'markdown', page -> 'links' from pg_temp.pages('first', ', p_with_content => true') as page where page ->> 'url' = 'https://site.example/a' $$,
+  $$ values ('# A', '["https://site.example/b"]'::jsonb) $$,
+  'with content it brings Markdown and links'
+);
+select results_eq(
+  $$ select page ->> 'last_error', page ->> 'http_status', page ->> 'version', page ->> 'change' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/c' $$,
+  $$ values ('http 500', '500', null::text, null::text) $$,
+  'a URL that failed tells why, and has no page'
+);
+select results_eq(
+  $$ select page ->> 'skip_reason', (page ->> 'found_on')::uuid from pg_temp.pages('first') as page where page ->> 'url' = 'https://else.example/' $$,
+  $$ values ('out_of_scope', tests.url_key('https://site.example/a')) $$,
+  'a URL that was not wanted tells why, and where it was found'
+);
+
+-- By status
+
+select is(
+  array(
+    select page ->> 'status'
+    from pg_temp.pages('first', format(', p_status => %L', filter.status)) as page
+  ),
+  array_fill(filter.status, array[filter.count]),
+  format('only URLs that are %s', filter.status)
+)
+from (values ('done'::text, 2), ('error', 1), ('in_progress', 1), ('skipped', 1)) as filter (status, count);
+select is_empty($$ select pg_temp.pages('first', ', p_status => ''pending''') $$, 'a status that no URL has answers no row');
+
+-- In portions
+
+select is(
+  array(select (page ->> 'url_key')::uuid from pg_temp.pages('first') as page),
+  array(select url_key from public.crawl_tasks where job_id = tests.job('first') order by url_key),
+  'URLs come in the order of their keys'
+);
+create function pg_temp.stream(p_arguments text)
+  returns uuid[]
+  language plpgsql
+as $$
+declare
+  v_keys uuid[] := '{}';
+  v_more uuid[];
+begin
+  loop
+    v_more := array(
+      select (page ->> 'url_key')::uuid
+      from pg_temp.pages('first', format(', p_limit => 1, p_after => %L', v_keys[cardinality(v_keys)]) || p_arguments) as page
+    );
+    exit when v_more = '{}';
+    v_keys := v_keys || v_more;
+  end loop;
+  return v_keys;
+end
+$$;
+select is(
+  pg_temp.stream(''),
+  array(select url_key from public.crawl_tasks where job_id = tests.job('first') order by url_key),
+  'each portion goes on after the last key of the one before'
+);
+select is(
+  pg_temp.stream(', p_status => ''done'''),
+  array(select url_key from public.crawl_tasks where job_id = tests.job('first') and status = 'done' order by url_key),
+  'also of one status'
+);
+select is(
+  pg_temp.stream(', p_status => ''error'''),
+  array(select url_key from public.crawl_tasks where job_id = tests.job('first') and status = 'error' order by url_key),
+  'also of those that failed'
+);
+insert into public.crawl_tasks (job_id, url_key, url, depth)
+values (tests.job('first'), '00000000-0000-0000-0000-000000000000', 'https://site.example/zero', 1);
+update public.crawl_states set total_pending = total_pending + 1 where job_id = tests.job('first');
+select is(
+  (select page ->> 'url' from pg_temp.pages('first', ', p_limit => 1') as page),
+  'https://site.example/zero',
+  'the lowest key of all is not left out'
+);
+select is(
+  (select count(*) from pg_temp.pages('first', ', p_after => ''00000000-0000-0000-0000-000000000000''')),
+  5::bigint,
+  'and not told twice'
+);
+
+-- What changed since the crawl before
+
+select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''first''))');
+select public.release_crawl_job(tests.token('first'));
+select tests.claimed_job('second', 'ann', '{"url": "https://site.example/"}');
+select tests.checkpoint('second', jsonb_build_object('seq', 1, 'discovered', tests.links('https://site.example/a', 'https://site.example/b', 'https://site.example/e')), 3);
+select tests.checkpoint(
+  'second',
+  jsonb_build_object(
+    'seq', 2,
+    'finished', jsonb_build_array(
+      tests.fetched('https://site.example/a', 'hash-a2'),
+      jsonb_build_object('url_key', tests.url_key('https://site.example/b'), 'status', 'done', 'http_status', 304, 'not_modified', true),
+      tests.fetched('https://site.example/e', 'hash-e')
+    )
+  )
+);
+select set_eq(
+  $$ select right(page ->> 'url', 1), page ->> 'change', (page ->> 'version')::integer from pg_temp.pages('second') as page $$,
+  $$ values ('a', 'changed', 2), ('b', 'unchanged', 1), ('e', 'new', 1) $$,
+  'pages are new, changed or unchanged since the crawl before'
+);
+select results_eq(
+  $$ select page ->> 'content_hash', page ->> 'change' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a' $$,
+  $$ values ('hash-a', 'new') $$,
+  'an older job keeps the version that it saw'
+);
+delete from public.crawl_pages where content_hash = 'hash-a';
+select results_eq(
+  $$ select page ->> 'status', page ->> 'version', page ->> 'change' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a' $$,
+  $$ values ('done', null::text, null::text) $$,
+  'a version that was pruned is missing, and its URL is told all the same'
+);
+
+-- Bad input
+
+select throws_ok(
+  $$ select pg_temp.pages('first', ', p_status => ''lost''') $$,
+  'PT422',
+  'p_status must be pending, in_progress, done, error or skipped, not ''lost''',
+  'an unknown status is refused'
+);
+select throws_ok(
+  format('select pg_temp.pages(''first'', '', p_limit => %s'')', bad.count),
+  'PT422',
+  format('p_limit must be from 1 to 1000, not %s', bad.count),
+  format('a limit of %s is refused', bad.count)
+)
+from unnest(array['0', '1001', '-1', 'null']) as bad (count);
+
+-- Who may see what
+
+select throws_ok(
+  $$ select pg_temp.pages('first', '', 'bob') $$,
+  'PT404',
+  format('there is no job %s', tests.job('first')),
+  'the job of another user is not told from one that does not exist'
+);
+select throws_ok(
+  $$ select * from public.crawl_job_pages(null) $$,
+  'PT400',
+  'p_job_id must not be null',
+  'null is no job'
+);
+select is(
+  (select count(*) from tests.as_service('select * from public.crawl_job_pages(tests.job(''first''))')),
+  6::bigint,
+  'the service sees the pages of any job'
+);
+select function_privs_are('public', 'crawl_job_pages', array['uuid', 'text', 'boolean', 'uuid', 'integer'], 'service_role', array['EXECUTE'], 'the service may read pages');
+select function_privs_are('public', 'crawl_job_pages', array['uuid', 'text', 'boolean', 'uuid', 'integer'], 'authenticated', array['EXECUTE'], 'users may read pages');
+select function_privs_are('public', 'crawl_job_pages', array['uuid', 'text', 'boolean', 'uuid', 'integer'], 'crawl_worker', '{}'::text[], 'workers may not read pages');
+select function_privs_are('public', 'crawl_job_pages', array['uuid', 'text', 'boolean', 'uuid', 'integer'], 'anon', '{}'::text[], 'anonymous callers may not read pages');
+select throws_ok(
+  $$ select tests.as_anon('select * from public.crawl_job_pages(tests.job(''first''))') $$,
+  '42501',
+  'permission denied for function crawl_job_pages',
+  'an anonymous caller who tries is refused'
+);
+
+select * from finish();
+rollback;

@@ -1,0 +1,360 @@
+"""What a caller of the only way out gets, and what it leaves behind."""
+
+import asyncio
+import os
+import socket
+from typing import Any
+
+import pytest
+
+from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one, resolving
+from tests.support.raw_site import answer, endless, raw_site, silent, slow
+from worker.crawl.egress import Egress, EgressError, Refused, Unreachable
+
+# What a caller gets
+
+
+def test_a_response_has_what_was_said_and_where_it_came_from() -> None:
+    page = answer(b'<p>hi', status='203 Fine', Content_Type='text/html', X_Name='Value')
+    response = fetch_one(page)
+    assert (response.status, response.body, response.address) == (203, b'<p>hi', '127.0.0.1')
+    assert response.headers.get('x-name') == response.headers.get('X-NAME') == 'Value'
+    assert 0 < response.first_byte_seconds <= response.seconds < 10
+
+
+def test_a_redirect_is_answered_and_not_followed() -> None:
+    page = answer(status='302 Found', Location='http://169.254.169.254/')
+    response = fetch_one(page)
+    assert response.status == 302
+    assert response.headers['location'] == 'http://169.254.169.254/'
+
+
+def test_the_url_is_sent_as_browsers_write_it_and_without_its_fragment() -> None:
+    async def run() -> None:
+        async with raw_site({'*': OK}) as site, egress() as out:
+            response = await fetch_from(out, site.url('/a/../ä b/%2f?q=ü&x=[1]|2#part'))
+            assert response.url == site.url('/%C3%A4%20b/%2f?q=%C3%BC&x=[1]|2')
+            line = site.heads[0].split(b'\r\n')[0]
+            assert line == b'GET /%C3%A4%20b/%2f?q=%C3%BC&x=[1]|2 HTTP/1.1'
+
+    asyncio.run(run())
+
+
+def test_a_request_names_itself_and_sends_what_it_is_told_to() -> None:
+    async def run() -> None:
+        async with raw_site({'/': OK}) as site, egress() as out:
+            await fetch_from(out, site.url(), headers={'If-None-Match': '"x"'})
+            head = site.heads[0].decode().lower()
+            assert head.startswith('get / http/1.1')
+            assert 'user-agent: silkline-test' in head
+            assert 'accept-encoding: gzip, deflate, br, zstd' in head
+            assert 'if-none-match: "x"' in head
+            assert f'host: 127.0.0.1:{site.port}' in head
+
+    asyncio.run(run())
+
+
+def test_cookies_are_never_sent_back() -> None:
+    async def run() -> None:
+        page = answer(b'x', Set_Cookie='session=1; Path=/')
+        async with raw_site({'/': page}) as site, egress() as out:
+            await fetch_from(out, site.url())
+            await fetch_from(out, site.url())
+            assert b'ookie' not in b''.join(site.heads)
+
+    asyncio.run(run())
+
+
+def test_connections_are_used_again() -> None:
+    async def run() -> None:
+        async with raw_site({'/': OK}) as site, egress() as out:
+            for _ in range(5):
+                assert (await fetch_from(out, site.url())).address == '127.0.0.1'
+            assert site.connections == 1
+
+    asyncio.run(run())
+
+
+def test_no_more_connections_are_open_than_wanted() -> None:
+    async def run() -> None:
+        async with raw_site({'/': OK}) as site, egress(connections=3) as out:
+            await asyncio.gather(*(fetch_from(out, site.url()) for _ in range(20)))
+            assert site.connections == 3
+            assert len(site.heads) == 20
+
+    asyncio.run(run())
+
+
+def test_a_body_that_is_not_wanted_is_not_read() -> None:
+    seen: list[tuple[int, str | None]] = []
+
+    def wants(status: int, headers: Any) -> bool:
+        seen.append((status, headers.get('content-type')))
+        return False
+
+    page = endless(b'HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\n\r\n', b'x' * 65536)
+    response = fetch_one(page, wants=wants)
+    assert response.body == b''
+    assert seen == [(200, 'video/mp4')]
+
+
+def test_a_short_body_that_is_not_wanted_does_not_cost_the_connection() -> None:
+    async def run() -> None:
+        async with raw_site({'/': answer(b'gone', status='404 No')}) as site, egress() as out:
+            for _ in range(3):
+                response = await fetch_from(out, site.url(), wants=declines)
+                assert (response.status, response.body) == (404, b'')
+            assert site.connections == 1
+
+    asyncio.run(run())
+
+
+def test_headers_that_are_no_utf_8_can_be_stored() -> None:
+    page = b'HTTP/1.1 200 OK\r\nX-Odd: caf\xe9\r\nX-Good: caf\xc3\xa9\r\nContent-Length: 0\r\n\r\n'
+    response = fetch_one(page)
+    assert response.headers['x-odd'] == response.headers['x-good'] == 'café'
+    assert response.headers['x-odd'].encode()
+
+
+# Redirects that are followed
+
+
+async def follow(out: Egress, url: str, **options: Any) -> Any:
+    options.setdefault('max_hops', 5)
+    return await out.follow(url, max_bytes=MEGABYTE, timeout_seconds=10, **options)
+
+
+def moved(to: str, status: str = '301 Moved') -> bytes:
+    return answer(b'elsewhere', status=status, Location=to)
+
+
+def test_redirects_are_followed_to_the_end() -> None:
+    async def run() -> None:
+        pages = {'/': moved('/a'), '/a': moved('b?x#y', '307 There'), '/b?x': OK}
+        async with raw_site(pages) as site, egress() as out:
+            response = await follow(out, site.url())
+            assert (response.status, response.body) == (200, b'hello')
+            assert response.url == site.url('/b?x')
+            assert site.connections == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    'target',
+    [
+        'http://127.0.0.2:{port}/',
+        '//127.0.0.2:{port}/',
+        'http://0x7f000002:{port}/',
+        'http://[::ffff:127.0.0.2]:{port}/',
+        'http://inside.example:{port}/',
+        'http://169.254.169.254/latest/meta-data/',
+    ],
+)
+def test_a_redirect_inward_is_refused(target: str) -> None:
+    async def run() -> None:
+        outside = egress(
+            allow_networks=['127.0.0.1/32'],
+            resolve=resolving({'inside.example': ['127.0.0.2']}),
+        )
+        async with raw_site({'/': OK}, host='127.0.0.2') as inside:
+            pages = {'/': moved(target.format(port=inside.port))}
+            async with raw_site(pages) as site, outside as out:
+                with pytest.raises(Refused) as caught:
+                    await follow(out, site.url())
+                assert caught.value.skip_reason == 'forbidden_address'
+            assert inside.connections == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize('target', ['', 'http://', 'http://a b/'])
+def test_a_redirect_to_nowhere_is_the_answer(target: str) -> None:
+    async def run() -> None:
+        async with raw_site({'/': moved(target)}) as site, egress() as out:
+            assert (await follow(out, site.url())).status == 301
+
+    asyncio.run(run())
+
+
+def test_a_redirect_out_of_http_is_refused() -> None:
+    async def run() -> None:
+        async with raw_site({'/': moved('file:///etc/passwd')}) as site, egress() as out:
+            with pytest.raises(Refused) as caught:
+                await follow(out, site.url())
+            assert caught.value.skip_reason == 'invalid_url'
+
+    asyncio.run(run())
+
+
+def test_a_loop_of_redirects_ends() -> None:
+    async def run() -> None:
+        async with raw_site({'/': moved('/')}) as site, egress() as out:
+            response = await follow(out, site.url(), max_hops=5)
+            assert response.status == 301
+            assert len(site.heads) == 6
+
+    asyncio.run(run())
+
+
+def test_a_redirect_that_may_not_be_followed_is_the_answer() -> None:
+    async def run() -> None:
+        async with raw_site({'/': moved('/other'), '/other': OK}) as site, egress() as out:
+            response = await follow(out, site.url(), may_follow=declines)
+            assert response.status == 301
+            assert len(site.heads) == 1
+
+    asyncio.run(run())
+
+
+def test_secrets_stay_with_their_origin() -> None:
+    secrets = {'Authorization': 'Bearer a', 'cookie': 'b=c', 'X-Other': 'd'}
+
+    async def run() -> None:
+        async with raw_site({'*': OK}) as other:
+            pages = {'/': moved('/near'), '/near': moved(other.url('/far'))}
+            async with raw_site(pages) as site, egress() as out:
+                await follow(out, site.url(), headers=secrets)
+                for head in site.heads:
+                    assert b'Bearer a' in head
+                    assert b'b=c' in head
+                assert b'Bearer' not in other.heads[0]
+                assert b'b=c' not in other.heads[0]
+                assert b'X-Other: d' in other.heads[0]
+
+    asyncio.run(run())
+
+
+def test_the_time_is_for_all_hops() -> None:
+    async def run() -> None:
+        pages = {'/': slow(moved('/'), seconds_per_byte=0.005)}
+        async with raw_site(pages) as site, egress() as out:
+            with pytest.raises(Unreachable) as caught:
+                await out.follow(site.url(), max_hops=50, max_bytes=99, timeout_seconds=1)
+            assert caught.value.kind == 'timeout'
+            assert len(site.heads) < 8
+
+    asyncio.run(run())
+
+
+# Names
+
+
+def test_a_name_that_does_not_exist_is_unknown() -> None:
+    async def run() -> None:
+        async with egress(resolve=resolving({'empty.example': []})) as out:
+            for host in ('no.example', 'empty.example'):
+                with pytest.raises(Unreachable, match=host) as caught:
+                    await fetch_from(out, f'http://{host}/')
+                assert caught.value.kind == 'dns_unknown'
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize('host', ['a' * 64 + '.example', 'a..example', '.'.join(['abc'] * 80)])
+def test_a_name_that_cannot_exist_is_unknown_to_the_system(host: str) -> None:
+    async def run() -> None:
+        async with egress() as out:
+            with pytest.raises(EgressError) as caught:
+                await fetch_from(out, f'http://{host}/')
+            error = caught.value
+            assert isinstance(error, Refused) or error.kind in ('dns_unknown', 'dns')  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+    asyncio.run(run())
+
+
+def test_a_resolver_that_fails_is_another_matter() -> None:
+    async def resolve(_: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, 'Temporary failure in name resolution')
+
+    async def run() -> None:
+        async with egress(resolve=resolve) as out:
+            with pytest.raises(Unreachable) as caught:
+                await fetch_from(out, 'http://some.example/')
+            assert caught.value.kind == 'dns'
+
+    asyncio.run(run())
+
+
+def test_a_resolver_that_hangs_ends_with_the_time_of_the_request() -> None:
+    async def resolve(_: str) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    async def run() -> None:
+        async with egress(resolve=resolve) as out:
+            with pytest.raises(Unreachable) as caught:
+                await fetch_from(out, 'http://some.example/', timeout_seconds=0.2)
+            assert caught.value.kind == 'timeout'
+
+    asyncio.run(run())
+
+
+def test_a_name_is_asked_for_once_by_all_who_wait_even_if_one_leaves() -> None:
+    asked: list[str] = []
+    is_asked, go = asyncio.Event(), asyncio.Event()
+
+    async def resolve(host: str) -> list[str]:
+        asked.append(host)
+        is_asked.set()
+        await go.wait()
+        return ['127.0.0.1']
+
+    async def run() -> None:
+        async with raw_site({'/': OK}) as site, egress(resolve=resolve) as out:
+            url = site.url(host='slow.example')
+            async with asyncio.TaskGroup() as group:
+                first, *others = [group.create_task(fetch_from(out, url)) for _ in range(4)]
+                await is_asked.wait()
+                first.cancel()
+                await asyncio.wait([first])
+                go.set()
+            assert [task.result().status for task in others] == [200, 200, 200]
+            assert asked == ['slow.example']
+
+    asyncio.run(run())
+
+
+# Nothing is left behind
+
+
+def test_a_cancelled_request_closes_its_connection() -> None:
+    async def run() -> None:
+        pages = {'/silent': silent(), '/slow': slow(answer(b'x' * 999), seconds_per_byte=0.01)}
+        async with raw_site(pages) as site, egress() as out:
+            for path in pages:
+                task = asyncio.ensure_future(fetch_from(out, site.url(path)))
+                await site.wait_for_request()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await site.wait_until_idle()
+            assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())
+
+
+def test_failed_requests_leave_no_descriptor() -> None:
+    def descriptors() -> int:
+        return len(os.listdir('/proc/self/fd'))
+
+    async def run() -> None:
+        pages: dict[str, Any] = {
+            '/large': answer(b'x' * 2 * MEGABYTE),
+            '/bad': answer(b'bad', Content_Encoding='gzip'),
+            '/closed': b'',
+            '/slow': silent(),
+        }
+        async with raw_site(pages) as site, egress() as out:
+            before = descriptors()
+            for _ in range(10):
+                for path in pages:
+                    with pytest.raises(EgressError):
+                        await fetch_from(out, site.url(path), timeout_seconds=0.1)
+                with pytest.raises(EgressError):
+                    await fetch_from(out, 'http://no.invalid/', timeout_seconds=0.1)
+            await site.wait_until_idle()
+            # The lookup's own thread may hold one to the resolver.
+            assert descriptors() <= before + 4
+
+    asyncio.run(run())

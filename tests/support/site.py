@@ -1,0 +1,108 @@
+"""A web site on a free loopback port, made of Python functions, that remembers who asked for what.
+
+Runs in a thread with a loop of its own, so that tests and crawls can be anywhere.
+"""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: str | bytes = ''
+    status: int = 200
+    type: str = 'text/html; charset=utf-8'
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def page(*links: str, text: str = 'A page of words.', title: str = 'Page') -> Answer:
+    anchors = ''.join(f'<p><a href="{link}">{link}</a></p>' for link in links)
+    return Answer(
+        f'<!doctype html><html lang="en"><title>{title}</title>'
+        f'<main><h1>{title}</h1><p>{text}</p>{anchors}</main></html>'
+    )
+
+
+def redirect(location: str, status: int = 301) -> Answer:
+    return Answer(status=status, headers={'Location': location})
+
+
+NOT_FOUND = Answer('<title>Not found</title>', status=404)
+
+Handler = Callable[[web.Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    path: str
+    headers: Mapping[str, str]
+    at: float
+
+
+class Site:
+    """`pages` by path with query; `answer` for all others. Change `pages` at any time."""
+
+    def __init__(
+        self,
+        pages: Mapping[str, Answer] | None = None,
+        *,
+        answer: Handler | None = None,
+        address: str = '127.0.0.1',
+    ) -> None:
+        self.pages: dict[str, Answer] = dict(pages or {})
+        self.log: list[Asked] = []
+        self._answer = answer
+        self.address = address
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.port = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def url(self) -> str:
+        return f'http://{self.address}:{self.port}'
+
+    def asked(self) -> Counter[str]:
+        """How often each path was asked for, robots.txt left out."""
+        return Counter(asked.path for asked in self.log if asked.path != '/robots.txt')
+
+    async def _open(self) -> int:
+        app = web.Application()
+        app.router.add_route('*', '/{path:.*}', self._serve)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.address, 0)
+        await site.start()
+        return self._runner.addresses[0][1]
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        path = request.raw_path
+        self.log.append(Asked(path, dict(request.headers), self._loop.time()))
+        answer = self.pages.get(path)
+        if answer is None:
+            answer = await self._answer(request) if self._answer else NOT_FOUND
+        body = answer.body.encode() if isinstance(answer.body, str) else answer.body
+        return web.Response(
+            body=body, status=answer.status, headers={'Content-Type': answer.type, **answer.headers}
+        )

@@ -1,0 +1,196 @@
+"""Politeness: who may go when, without a network and without waiting."""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import uuid4
+
+from worker import pipe
+from worker.crawl.hosts import MAX_PARKS, MAX_RATE_LIMITS, Host, Hosts
+
+
+def task(url: str) -> pipe.Task:
+    return pipe.Task(url_key=uuid4(), url=url, depth=0)
+
+
+def host(**settings: Any) -> Host:
+    values: dict[str, Any] = {
+        'name': 'a.example',
+        'max_open': 16,
+        'floor_seconds': 0.0,
+        'retry_seconds': 10.0,
+        'is_ready': True,
+    }
+    return Host(**{**values, **settings})
+
+
+def within_a_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def hosts(*, concurrency: int = 4, floor_seconds: float = 0.0) -> Hosts:
+    return Hosts(concurrency=concurrency, floor_seconds=floor_seconds, retry_seconds=10)
+
+
+def test_nothing_is_fetched_from_a_host_whose_rules_are_not_known() -> None:
+    assert host(is_ready=False).may_go_at() == math.inf
+
+
+def test_more_is_open_at_a_time_while_a_host_is_well() -> None:
+    one = host()
+    for _ in range(200):
+        one.is_well(0.1)
+    assert one.limit == 16
+
+
+def test_a_slow_host_is_asked_less_at_a_time() -> None:
+    one = host(limit=8)
+    for _ in range(20):
+        one.is_well(2.5)
+    assert one.limit == 1
+
+
+def test_trouble_halves_what_is_open_and_adds_a_pause_that_pages_take_away_again() -> None:
+    one = host(limit=8)
+    one.is_unwell('server', now=0, patience_seconds=None)
+    assert one.limit == 4
+    assert one.extra_seconds > 0
+    for _ in range(30):
+        one.is_well(0.1)
+    assert one.extra_seconds == 0
+
+
+def test_a_pause_lies_between_two_requests_to_one_host() -> None:
+    one = host(floor_seconds=2.0)
+    one.go(100.0)
+    assert one.may_go_at() == 102.0
+
+
+def test_a_site_is_left_alone_for_as_long_as_it_asks() -> None:
+    one = host()
+    assert one.is_unwell('rate_limited', now=100, patience_seconds=33) == 33
+    assert one.may_go_at() == 133
+
+
+def test_refusals_of_requests_that_were_open_together_count_once() -> None:
+    one = host()
+    for _ in range(16):
+        one.is_unwell('rate_limited', now=100, patience_seconds=5)
+    assert one.rate_limits == 1
+    assert not one.is_hopeless
+
+
+def test_a_site_that_never_stops_asking_for_patience_is_given_up() -> None:
+    one = host()
+    now = 0.0
+    for _ in range(MAX_RATE_LIMITS + 1):
+        assert not one.is_hopeless
+        now += one.is_unwell('rate_limited', now=now, patience_seconds=5)
+    assert one.is_hopeless
+
+
+def test_a_host_that_does_not_answer_is_left_alone_then_given_up() -> None:
+    one = host()
+    alone = [one.is_unwell('connection', now=0, patience_seconds=None) for _ in range(15)]
+    assert sum(seconds > 0 for seconds in alone) == MAX_PARKS
+    assert one.is_hopeless
+
+
+def test_a_host_that_answers_with_errors_is_borne_with_for_longer() -> None:
+    one = host()
+    for _ in range(59):
+        one.is_unwell('server', now=0, patience_seconds=None)
+    assert not one.is_hopeless
+    one.is_unwell('server', now=0, patience_seconds=None)
+    assert one.is_hopeless
+
+
+def test_a_page_makes_a_host_well_again() -> None:
+    one = host()
+    for _ in range(7):
+        one.is_unwell('connection', now=0, patience_seconds=None)
+    assert one.is_well(0.1)
+    assert (one.streak, one.parks, one.rate_limits) == (0, 0, 0)
+    assert not one.is_well(0.1)
+
+
+def test_a_host_that_waits_holds_up_no_other() -> None:
+    async def scenario() -> None:
+        line = hosts()
+        for name in ('slow', 'fast'):
+            line[f'{name}.example'].is_ready = True
+            for _ in range(3):
+                line.put(task(f'https://{name}.example/'))
+        line['slow.example'].leave_alone(asyncio.get_running_loop().time(), 1000)
+        taken: list[str] = []
+        for _ in range(3):
+            one, _ = await line.take()
+            taken.append(one.name)
+            line.put_back(one)
+        assert taken == ['fast.example'] * 3
+
+    within_a_loop(scenario)
+
+
+def test_hosts_take_turns() -> None:
+    async def scenario() -> None:
+        line = hosts(concurrency=4)
+        for name in ('a', 'b'):
+            line[f'{name}.example'].is_ready = True
+            for _ in range(2):
+                line.put(task(f'https://{name}.example/'))
+        taken = [(await line.take())[0].name for _ in range(4)]
+        assert taken == ['a.example', 'b.example', 'a.example', 'b.example']
+
+    within_a_loop(scenario)
+
+
+def test_no_more_is_open_than_the_job_allows() -> None:
+    async def scenario() -> None:
+        line = hosts(concurrency=1)
+        line['a.example'].is_ready = True
+        line.put(task('https://a.example/1'))
+        line.put(task('https://a.example/2'))
+        one, _ = await line.take()
+        second = asyncio.ensure_future(line.take())
+        await asyncio.sleep(0)
+        assert not second.done()
+        line.put_back(one)
+        assert (await second)[0] is one
+
+    within_a_loop(scenario)
+
+
+def test_what_waits_for_a_moment_goes_at_that_moment() -> None:
+    async def scenario() -> None:
+        line = hosts(floor_seconds=0.05)
+        line['a.example'].is_ready = True
+        line.put(task('https://a.example/1'))
+        line.put(task('https://a.example/2'))
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
+        await line.take()
+        await line.take()
+        assert loop.time() - begun_at >= 0.05
+
+    within_a_loop(scenario)
+
+
+def test_how_long_everything_has_to_wait_is_known() -> None:
+    async def scenario() -> None:
+        line = hosts()
+        now = asyncio.get_running_loop().time()
+        assert line.wait_seconds(now) == 0
+        line['a.example'].is_ready = True
+        line.put(task('https://a.example/'))
+        line['a.example'].leave_alone(now, 500)
+        assert line.wait_seconds(now) == 500
+        line.drop_lines()
+        assert (line.wait_seconds(now), line.in_line) == (0, 0)
+
+    within_a_loop(scenario)

@@ -1,0 +1,135 @@
+"""Which addresses and ports a crawl may reach: public ones, and what the operator allows.
+
+`ipaddress.is_global` alone is not the rule: it lets through multicast, site-local addresses and
+IPv4 addresses wrapped into IPv6 ones. Here IPv6 is closed but for the space that is given out,
+and a wrapped IPv4 address is judged as itself. Nothing is resolved or dialed here.
+"""
+
+from collections.abc import Sequence
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+# The special-purpose registry of IANA, multicast, and the address at which virtual machines of
+# Azure find their host, which is inside public space.
+CLOSED_IPV4 = tuple(
+    IPv4Network(text)
+    for text in (
+        '0.0.0.0/8',
+        '10.0.0.0/8',
+        '100.64.0.0/10',
+        '127.0.0.0/8',
+        '168.63.129.16/32',
+        '169.254.0.0/16',
+        '172.16.0.0/12',
+        '192.0.0.0/24',
+        '192.0.2.0/24',
+        '192.31.196.0/24',
+        '192.52.193.0/24',
+        '192.88.99.0/24',
+        '192.168.0.0/16',
+        '192.175.48.0/24',
+        '198.18.0.0/15',
+        '198.51.100.0/24',
+        '203.0.113.0/24',
+        '224.0.0.0/4',
+        '240.0.0.0/4',
+    )
+)
+OPEN_IPV6 = IPv6Network('2000::/3')
+# Inside of it: protocols (Teredo is one), documentation, 6to4 and AS112.
+CLOSED_IPV6 = tuple(
+    IPv6Network(text)
+    for text in (
+        '2001::/23',
+        '2001:db8::/32',
+        '2002::/16',
+        '2620:4f:8000::/48',
+        '3fff::/20',
+    )
+)
+# Where a network that is only IPv6 puts all of IPv4 (RFC 6052). Its sibling 64:ff9b:1::/48 is for
+# use inside one network and stays closed, as does everything else outside of 2000::/3.
+NAT64 = IPv6Network('64:ff9b::/96')
+ISATAP = (0x00005EFE, 0x02005EFE)
+
+# https://fetch.spec.whatwg.org/#port-blocking
+BAD_PORTS = frozenset(
+    int(text)
+    for text in (
+        '0 1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 '
+        '111 113 115 117 119 123 135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 '
+        '532 540 548 554 556 563 587 601 636 989 990 993 995 1719 1720 1723 2049 3659 4045 4190 '
+        '5060 5061 6000 6566 6665 6666 6667 6668 6669 6679 6697 10080'
+    ).split()
+)
+
+MOST_VERDICTS = 4096
+
+
+class AddressRules:
+    """The rules of one egress: what the world may be reached at, and what the operator adds."""
+
+    def __init__(self, allow_networks: Sequence[str] = ()) -> None:
+        self.allowed = tuple(network_of(text) for text in allow_networks)
+        self._verdicts: dict[str, bool] = {}
+
+    def allow(self, address: str) -> bool:
+        """Whether the address, as a resolver or a URL has it, may be dialed."""
+        verdict = self._verdicts.get(address)
+        if verdict is None:
+            if len(self._verdicts) >= MOST_VERDICTS:
+                self._verdicts.clear()
+            verdict = self._verdicts[address] = self._judge(address)
+        return verdict
+
+    def _judge(self, text: str) -> bool:
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return False
+        address = plain(address)
+        if any(
+            address.version == network.version and address in network for network in self.allowed
+        ):
+            return True
+        return is_public(address)
+
+
+def plain(address: Address) -> Address:
+    """The address that packets really go to: without a zone, and without IPv6 around IPv4."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    address = IPv6Address(int(address))
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def is_public(address: Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return address.is_global and not any(address in network for network in CLOSED_IPV4)
+    if address not in OPEN_IPV6 or any(address in network for network in CLOSED_IPV6):
+        return False
+    if (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
+        return address.is_global and is_public(IPv4Address(int(address) & 0xFFFFFFFF))
+    return address.is_global
+
+
+def network_of(text: str) -> Network:
+    try:
+        return ip_network(text.strip())
+    except ValueError as error:
+        raise ValueError(
+            f'{text!r} is no network: write it like 10.1.0.0/16, fd00::/8 or 127.0.0.1/32'
+        ) from error

@@ -1,0 +1,137 @@
+"""One exchange over aiohttp, as the egress needs it: a session, an answer, what went wrong.
+
+For `egress.py` alone, which decides where a request may go. This module takes in what came back,
+within its bounds, and turns every failure into one of `egress_errors.py`.
+"""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from types import CoroutineType
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from worker.crawl.bodies import Body, accepted_encodings
+from worker.crawl.egress_errors import EgressError, Refused, Unreachable, forbidden
+
+ACCEPT = 'text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5'
+KEEP_ALIVE_SECONDS = 10.0
+HEADER_BYTES = 16 * 1024
+HEADER_COUNT = 128
+# A body that is not wanted is read all the same when that is cheaper than a new connection.
+DRAIN_BYTES = 16 * 1024
+
+
+class ForbiddenAddress(PermissionError):
+    """Raised by the maker of sockets, where aiohttp expects the errors of a socket."""
+
+
+def open_session(
+    *,
+    resolver: AbstractResolver,
+    socket_factory: Callable[[Any], socket.socket],
+    connections: int,
+    tls: ssl.SSLContext | None,
+    user_agent: str,
+) -> aiohttp.ClientSession:
+    """A session without cookies, proxies, decompression or a clock of its own."""
+    connector = aiohttp.TCPConnector(
+        resolver=resolver,
+        socket_factory=socket_factory,
+        use_dns_cache=False,
+        limit=connections,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        ssl=tls or True,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        auto_decompress=False,
+        # The one clock of a request is that of `Egress.fetch`.
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+        response_class=Answer,
+        max_line_size=HEADER_BYTES,
+        max_field_size=HEADER_BYTES,
+        max_headers=HEADER_COUNT,
+        headers={
+            'User-Agent': user_agent,
+            'Accept': ACCEPT,
+            'Accept-Encoding': accepted_encodings(),
+        },
+    )
+
+
+class Answer(aiohttp.ClientResponse):
+    """Remembers the address, which is gone once a short response has been read."""
+
+    address = ''
+
+    def start(self, connection: Any) -> 'CoroutineType[Any, Any, aiohttp.ClientResponse]':
+        peer = connection.transport.get_extra_info('peername')
+        if peer:
+            self.address = peer[0]
+        return super().start(connection)
+
+
+async def take_in(answer: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    encodings = answer.headers.getall('Content-Encoding', ())
+    body = Body(', '.join(encodings) if encodings else '', max_bytes=max_bytes)
+    content = answer.content
+    if not content.at_eof():
+        body.expect(answer.headers.get('Content-Length'))
+    while data := await content.readany():
+        body.feed(data)
+    return body.finish()
+
+
+async def drain(answer: aiohttp.ClientResponse) -> None:
+    length = answer.headers.get('Content-Length', '')
+    if length.isdecimal() and len(length) < 6 and int(length) <= DRAIN_BYTES:
+        with contextlib.suppress(aiohttp.ClientError):
+            await answer.read()
+
+
+def readable(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
+    """The headers as storable text; aiohttp keeps bytes that are no UTF-8 as surrogates."""
+    if all(map(str.isascii, headers.values())):
+        return headers
+    return CIMultiDictProxy(CIMultiDict((name, text_of(value)) for name, value in headers.items()))
+
+
+def text_of(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode('utf-8', 'surrogateescape').decode('latin-1')
+    return value
+
+
+def translated(error: Exception, host: str, timeout_seconds: float) -> EgressError:
+    """What a caller decides by, and a sentence that names the host alone."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            reason = getattr(error.certificate_error, 'verify_message', '') or 'not valid'
+            return Unreachable(f'the certificate of {host} is not accepted: {reason}', 'tls')
+        case aiohttp.ClientConnectorSSLError() | ssl.SSLError():
+            return Unreachable(f'{host} does not speak TLS as it should', 'tls')
+        case aiohttp.ClientConnectorError(os_error=ForbiddenAddress()):
+            return forbidden(host)
+        case aiohttp.ClientConnectorError():
+            return Unreachable(f'{host} takes no connection', 'connect')
+        case aiohttp.InvalidURL():
+            return Refused(f'the host {host} is no valid one', 'invalid_url')
+        case TimeoutError():
+            return Unreachable(f'{host} did not answer within {timeout_seconds:g} s', 'timeout')
+        case aiohttp.ClientPayloadError():
+            return Unreachable(f'{host} closed the connection in the middle of the body', 'closed')
+        case aiohttp.ClientResponseError():
+            return Unreachable(f'{host} does not answer in HTTP as it should', 'protocol')
+        case aiohttp.ClientConnectionError() | OSError():
+            return Unreachable(f'{host} closed the connection before the end', 'closed')
+        case _:
+            return Unreachable(f'the exchange with {host} is not valid HTTP', 'protocol')

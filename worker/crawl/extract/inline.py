@@ -1,0 +1,197 @@
+"""Write the text inside a block: emphasis, code, links, images, line breaks.
+
+Pieces are joined by the caller, which also folds white space: here spaces are only kept from
+standing where Markdown forbids them, as inside the asterisks of bold text.
+"""
+
+import re
+
+from worker.crawl.extract.links import Resolver
+from worker.crawl.extract.tree import BLOCKS, Node
+
+# Stands for <br> until white space is folded; no page can hold it after `escape`.
+BREAK = '\x01'
+
+_EMPHASIS = {
+    'strong': '**',
+    'b': '**',
+    'em': '*',
+    'i': '*',
+    'dfn': '*',
+    'cite': '*',
+    'del': '~~',
+    's': '~~',
+    'strike': '~~',
+}
+_CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
+_SPECIAL = re.compile(r'[\\`*]|<(?=[a-zA-Z/!?])|\](?=[(\[:])|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)')
+_TICKS = re.compile(r'`+')
+_SELF_LINKS = frozenset({'¶', '#', '§', '\uf0c1', '🔗', '\u200b', '', '\u200b#', '⚓', '∞'})
+_SELF_LINK_NAMES = re.compile(r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor')
+_SOURCES = ('src', 'data-src', 'data-original', 'data-lazy-src')
+_PIXEL = frozenset({'0', '1', '1px', '0px'})
+
+
+class Inline:
+    def __init__(self, resolver: Resolver, *, keeps_junk: bool) -> None:
+        self.resolver = resolver
+        self.keeps_junk = keeps_junk
+        self._marks: list[str] = []
+
+    def escape(self, text: str) -> str:
+        if BREAK in text:
+            text = text.replace(BREAK, ' ')
+        if _SPECIAL.search(text):
+            return _SPECIAL.sub(r'\\\g<0>', text)
+        return text
+
+    def line(self, node: Node) -> str:
+        """Write all that is inside in one line."""
+        pieces: list[str] = []
+        self._inside(node, pieces)
+        return ' '.join(''.join(pieces).replace(BREAK, ' ').split())
+
+    def heading(self, node: Node) -> str:
+        self._marks.append('**')
+        text = self.line(node)
+        self._marks.pop()
+        return text
+
+    def plain(self, node: Node) -> str:
+        """Return the text inside as it is read, without any mark."""
+        pieces: list[str] = []
+        self._plain(node, pieces)
+        return ' '.join(''.join(pieces).split())
+
+    def write(self, node: Node, pieces: list[str]) -> None:
+        tag = node.tag
+        if node.is_junk and not self.keeps_junk:
+            return
+        if tag == 'a':
+            self._link(node, pieces)
+        elif tag == 'br':
+            pieces.append(BREAK)
+        elif tag == 'img':
+            self._image(node, pieces)
+        elif tag in _EMPHASIS:
+            self._emphasis(node, _EMPHASIS[tag], pieces)
+        elif tag in _CODE:
+            self._code(node, pieces)
+        elif tag == 'sup' or tag == 'sub':
+            text = self.line(node)
+            if text:
+                pieces.append(text if '](' in text else f'<{tag}>{text}</{tag}>')
+        elif tag == 'q':
+            pieces.append('"')
+            self._inside(node, pieces)
+            pieces.append('"')
+        elif tag == 'math':
+            self._math(node, pieces)
+        elif tag != 'wbr':
+            self._inside(node, pieces)
+
+    def _inside(self, node: Node, pieces: list[str]) -> None:
+        for child in node.children:
+            if isinstance(child, str):
+                pieces.append(self.escape(child))
+            elif child.tag in BLOCKS:
+                if not child.is_junk or self.keeps_junk:
+                    pieces.append(' ')
+                    self._inside(child, pieces)
+                    pieces.append(' ')
+            else:
+                self.write(child, pieces)
+
+    def _emphasis(self, node: Node, mark: str, pieces: list[str]) -> None:
+        if mark in self._marks:
+            self._inside(node, pieces)
+            return
+        inner: list[str] = []
+        self._marks.append(mark)
+        self._inside(node, inner)
+        self._marks.pop()
+        text = ''.join(inner)
+        stripped = text.strip().strip(BREAK).strip()
+        if not stripped:
+            pieces.append(text)
+            return
+        before, _, after = text.partition(stripped)
+        # A break inside would cut the mark off from its end when it becomes a new paragraph.
+        parts = stripped.split(BREAK)
+        marked = BREAK.join(f'{mark}{part.strip()}{mark}' if part.strip() else '' for part in parts)
+        pieces += (before, marked, after)
+
+    def _code(self, node: Node, pieces: list[str]) -> None:
+        if '`' in self._marks:
+            self._inside(node, pieces)
+            return
+        text = self.plain(node)
+        if text:
+            pieces.append(code_span(text))
+
+    def _link(self, node: Node, pieces: list[str]) -> None:
+        href = node.get('href')
+        if '](' in self._marks or href is None:
+            self._inside(node, pieces)
+            return
+        inner: list[str] = []
+        self._marks.append('](')
+        self._inside(node, inner)
+        self._marks.pop()
+        text = ''.join(inner)
+        stripped = ' '.join(text.replace(BREAK, ' ').split())
+        if href.startswith('#') and stripped in _SELF_LINKS or (
+            node.names and _SELF_LINK_NAMES.search(node.names)
+        ):
+            return
+        if not stripped:
+            pieces.append(text)
+            return
+        address = self.resolver.absolute(href)
+        if address is None:
+            pieces.append(text)
+            return
+        before = ' ' if text[0].isspace() else ''
+        after = ' ' if text[-1].isspace() else ''
+        pieces.append(f'{before}[{stripped}]({address}){after}')
+
+    def _image(self, node: Node, pieces: list[str]) -> None:
+        if node.get('width') in _PIXEL or node.get('height') in _PIXEL:
+            return
+        alt = ' '.join((node.get('alt') or '').split())[:1000]
+        for name in _SOURCES:
+            source = node.get(name)
+            address = self.resolver.absolute(source) if source else None
+            if address is not None:
+                alt = self.escape(alt).replace('[', r'\[').replace(']', r'\]')
+                pieces.append(f'![{alt}]({address})')
+                return
+
+    def _math(self, node: Node, pieces: list[str]) -> None:
+        source = node.get('alttext')
+        stack: list[Node] = [node]
+        while stack and source is None:
+            part = stack.pop()
+            if part.tag == 'annotation' and part.get('encoding') == 'application/x-tex':
+                source = self.plain(part)
+            stack += [child for child in part.children if isinstance(child, Node)]
+        pieces.append(f'${source.strip()}$' if source else self.plain(node))
+
+    def _plain(self, node: Node, pieces: list[str]) -> None:
+        for child in node.children:
+            if isinstance(child, str):
+                pieces.append(child)
+            elif child.tag == 'br' or child.tag in BLOCKS:
+                pieces.append(' ')
+                self._plain(child, pieces)
+            elif child.tag != 'a' or not _SELF_LINK_NAMES.search(child.names):
+                self._plain(child, pieces)
+
+
+def code_span(text: str) -> str:
+    if '`' not in text:
+        return f'`{text}`'
+    longest = max(len(run) for run in _TICKS.findall(text))
+    fence = '`' * (longest + 1)
+    space = ' ' if text[0] == '`' or text[-1] == '`' else ''
+    return f'{fence}{space}{text}{space}{fence}'

@@ -1,0 +1,61 @@
+"""Addresses in Markdown: made absolute, and written so that a bracket cannot end them early.
+
+The crawl follows its own rules for addresses (`urls.py`); here a link only has to lead a reader to
+the right place.
+"""
+
+import re
+from urllib.parse import urljoin
+
+MAX_LENGTH = 2083
+_SCHEME = re.compile(r'([a-zA-Z][a-zA-Z0-9+.-]*):')
+_READABLE = frozenset({'http', 'https', 'mailto', 'tel', 'ftp'})
+_UNSAFE = re.compile(r'[\s()<>\\"|`]')
+
+
+class Resolver:
+    """Makes the links of one page absolute."""
+
+    def __init__(self, url: str, base: str | None) -> None:
+        self.page = url.partition('#')[0]
+        self.base = _joined(self.page, base) if base else self.page
+        scheme, _, rest = self.base.partition('://')
+        host = rest.partition('/')[0].partition('?')[0]
+        self._scheme = f'{scheme}:'
+        self._origin = f'{scheme}://{host}'
+        self._known: dict[str, str | None] = {}
+
+    def absolute(self, href: str) -> str | None:
+        """Return the address to write, or None for what is no address (javascript:, data:)."""
+        known = self._known
+        if href not in known:
+            known[href] = self._resolve(href.strip())
+        return known[href]
+
+    def _resolve(self, href: str) -> str | None:
+        if not href or len(href) > MAX_LENGTH:
+            return None
+        if href.startswith(('https://', 'http://')):
+            result = href
+        elif href.startswith('#'):
+            result = self.base + href
+        elif (scheme := _SCHEME.match(href)) is not None:
+            if scheme[1].lower() not in _READABLE:
+                return None
+            result = href
+        elif href.startswith('//'):
+            result = self._scheme + href
+        elif href.startswith('/') and '/.' not in href:
+            result = self._origin + href
+        else:
+            result = _joined(self.base, href)
+        if _UNSAFE.search(result):
+            result = _UNSAFE.sub(lambda found: f'%{ord(found[0]):02X}', result)
+        return result
+
+
+def _joined(base: str, href: str) -> str:
+    try:
+        return urljoin(base, href)
+    except ValueError:
+        return href

@@ -1,0 +1,146 @@
+"""The one place that knows the HTML parser.
+
+Owns the call of turbohtml, the check for the few inputs that blow up any tree of the HTML standard,
+and the copy of the tree into `Node`, which the rest of the package reads. Another parser would
+be put in here and nowhere else.
+"""
+
+import re
+from collections.abc import Iterator
+
+from turbohtml import Document, Element, Text, parse
+from turbohtml import Node as ParsedNode
+
+from worker.crawl.extract.tree import DROPPED, Node
+
+MAX_DEPTH = 150
+MAX_NODES = 400_000
+MAX_NAMES = 500
+MAX_REPEATED_ROOTS = 50
+MAX_FORMATTING_CLONES = 3_000_000
+
+# Attributes of a second <html> or <body> are merged into the first, which takes quadratic time.
+# Formatting elements with attributes are opened anew in each later block when nobody closes them,
+# which takes quadratic memory. Both cases of each letter instead of a flag, which would keep the
+# search from leaping from '<' to '<'.
+_ROOT = '[hH][tT][mM][lL]|[bB][oO][dD][yY]'
+_FORMATTING = (
+    '[bB](?:[iI][gG])?|[cC][oO][dD][eE]|[eE][mM]|[fF][oO][nN][tT]|[iI]|[nN][oO][bB][rR]'
+    '|[sS](?:[mM][aA][lL][lL]|[tT][rR][iI][kK][eE]|[tT][rR][oO][nN][gG])?|[tT][tT]|[uU]'
+)
+_COSTLY = re.compile(rf'<(?=[hHbBcCeEfFiInNsStTuU])(?:({_ROOT})|(?:{_FORMATTING}))[\s/]')
+_OPENED_OR_CLOSED = re.compile(rf'<(/?)({_FORMATTING})(?=[\s/>])')
+_FACTS = ('a', 'area', 'meta', 'link', 'base', 'title', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6')
+
+
+class TooCostly(Exception):
+    """The tree of this page would take far more time or memory than its size allows."""
+
+
+def parse_html(html: str) -> Document:
+    check_cost(html)
+    return parse(html, positions=False)
+
+
+def check_cost(html: str) -> None:
+    found = _COSTLY.findall(html)
+    if len(found) < MAX_REPEATED_ROOTS:
+        return
+    roots = sum(map(bool, found))
+    if roots > MAX_REPEATED_ROOTS:
+        raise TooCostly(f'{roots} <html> or <body> tags')
+    opened = len(found) - roots
+    if opened * html.count('<') < MAX_FORMATTING_CLONES:
+        return
+    left_open = most_open(html)
+    if left_open > 50 and left_open * html.count('<') > MAX_FORMATTING_CLONES:
+        raise TooCostly(f'{left_open} formatting elements open at once')
+
+
+def most_open(html: str) -> int:
+    """Count how many formatting elements are open at most at one time."""
+    counts: dict[str, int] = {}
+    now = most = 0
+    for found in _OPENED_OR_CLOSED.finditer(html):
+        tag = found[2].lower()
+        count = counts.get(tag, 0)
+        if not found[1]:
+            counts[tag] = count + 1
+            now += 1
+            most = max(most, now)
+        elif count:
+            counts[tag] = count - 1
+            now -= 1
+    return most
+
+
+def fact_elements(document: Document) -> Iterator[Element]:
+    """Iterate over the elements that facts are read from, in document order."""
+    return document.iter_elements(_FACTS)
+
+
+def build_tree(document: Document) -> list[Node]:
+    """Copy the body into nodes in document order, without what is never text.
+
+    What is nested deeper than MAX_DEPTH hangs, flat, at the deepest node kept.
+    """
+    body = document.find('body')
+    if body is None:
+        return []
+    # Few elements have these, so that asking for all at once is cheaper than asking each.
+    unusual = frozenset(body.select(_UNUSUAL))
+    root = Node('body', body, None)
+    nodes = [root]
+    node = root
+    children: Iterator[ParsedNode] = iter(body)
+    stack: list[tuple[Iterator[ParsedNode], Node]] = []
+    while True:
+        append = node.children.append
+        for child in children:
+            if type(child) is Text:
+                append(child.data)
+            elif type(child) is Element:
+                tag = child.tag
+                if tag in DROPPED:
+                    continue
+                if len(nodes) > MAX_NODES:
+                    return nodes
+                stack.append((children, node))
+                children = iter(child)
+                if len(stack) < MAX_DEPTH or tag in _SHALLOW:
+                    node = Node(tag, child, node)
+                    append(node)
+                    nodes.append(node)
+                    names = child.attr('class')
+                    identity = child.attr('id')
+                    if names or identity:
+                        node.names = f'{names or ""} {identity or ""}'[:MAX_NAMES].lower()
+                    if child in unusual:
+                        _note_unusual(node)
+                break
+        else:
+            if not stack:
+                return nodes
+            children, node = stack.pop()
+
+
+def release(nodes: list[Node]) -> None:
+    """Cut the way up, so that the tree is freed at once and not by the garbage collector."""
+    for node in nodes:
+        node.parent = None
+
+
+def _note_unusual(node: Node) -> None:
+    node.role = node.get('role')
+    style = node.get('style')
+    node.is_hidden = (
+        node.get('hidden') is not None
+        or node.get('aria-hidden') == 'true'
+        or (style is not None and _HIDDEN.search(style) is not None)
+    )
+
+
+_UNUSUAL = '[role], [hidden], [aria-hidden="true"], [style*="none" i]'
+_HIDDEN = re.compile(r'display\s*:\s*none', re.IGNORECASE)
+# Kept at any depth, because nothing can be nested in them that matters.
+_SHALLOW = frozenset({'br', 'hr', 'img'})

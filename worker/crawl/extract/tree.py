@@ -1,0 +1,83 @@
+"""The tree that the extractor reads: elements with their children in plain lists.
+
+A node keeps the parser's element for its attributes, and beside it the counts that tell text from
+navigation. The sets of tags that the modules of the package share are here.
+"""
+
+from typing import Protocol
+
+# Never text: neither its own nor that of what is inside.
+DROPPED = frozenset(
+    'script style noscript template svg iframe object embed canvas audio video map head link meta'
+    ' title base input select textarea button datalist frameset noframes dialog param source'
+    ' track progress meter'.split()
+)
+# What begins and ends a line of its own.
+BLOCKS = frozenset(
+    'address article aside blockquote body caption center dd details dialog dir div dl dt fieldset'
+    ' figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav'
+    ' ol p pre search section summary table tbody td tfoot th thead tr ul'.split()
+)
+HEADINGS = {'h1': 1, 'h2': 2, 'h3': 3, 'h4': 4, 'h5': 5, 'h6': 6}
+
+
+class Attributes(Protocol):
+    @property
+    def text(self) -> str: ...
+
+    def attr(self, name: str, /) -> str | None: ...
+
+
+class Node:
+    """One element. The counts are set by `measure`, which runs before anything reads them."""
+
+    __slots__ = (
+        'children',
+        # Characters that read like prose.
+        'good',
+        'has_block',
+        'has_inner_block',
+        'has_title',
+        # Characters outside of inner blocks: all, and those in links.
+        'inline',
+        'inline_links',
+        'is_code',
+        'is_early',
+        'is_hidden',
+        'is_junk',
+        'is_prose',
+        'is_protected',
+        'links',
+        'names',
+        'parent',
+        'role',
+        'source',
+        'tag',
+        'text',
+    )
+    good: int
+    has_block: bool
+    has_inner_block: bool
+    inline: int
+    inline_links: int
+    is_prose: bool
+    links: int
+    text: int
+
+    def __init__(self, tag: str, source: Attributes, parent: 'Node | None') -> None:
+        self.tag = tag
+        self.source = source
+        self.parent = parent
+        self.children: list[Node | str] = []
+        # Classes and id in lower case.
+        self.names = ''
+        self.role: str | None = None
+        self.has_title = False
+        self.is_code = False
+        self.is_early = False
+        self.is_hidden = False
+        self.is_junk = False
+        self.is_protected = False
+
+    def get(self, name: str) -> str | None:
+        return self.source.attr(name)

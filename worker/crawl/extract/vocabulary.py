@@ -1,0 +1,70 @@
+"""The words by which pages name their content, and the parts that are not content.
+
+Names of classes and ids are read as words between spaces, hyphens and underscores. The words are
+those in wide use, in content systems, themes and frameworks; none belongs to a single site. Pages
+that call themselves articles have more parts that are not content than, say, documentation.
+"""
+
+import re
+
+from worker.crawl.extract.tree import HEADINGS, Node
+
+_TAGS = frozenset({'nav', 'aside', 'footer'})
+_ARTICLE_TAGS = frozenset({'nav', 'aside', 'footer', 'figcaption', 'form', 'header'})
+_ROLES = frozenset(
+    'navigation banner contentinfo search complementary dialog menu toolbar menubar alertdialog'
+    ' tablist'.split()
+)
+_START = r'(?:^|[\s_-])'
+_END = r'(?:$|[\s_-])'
+# First words that mean the same however they go on, then words that begin others, too.
+_ALWAYS = (
+    r'(?:newsletter|breadcrumb|sidebar|disqus|outbrain|taboola|advert|footer|navbar|navigation'
+    r'|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing|social|screen-reader'
+    r'|visually-?hidden|headerlink|hash-link|header-anchor|skip-?(?:to|link|nav|content)|table-of-contents'
+    r'|prev-?next|next-?prev|edit-?(?:this|page|link|on-github)|last-?updated|theme-doc-(?:toc|footer|version)'
+    r'|post-?nav|doc-?nav|rst-footer|rst-versions|md-(?:sidebar|footer|header|source)|vpdocfooter|vpdocaside'
+    r'|sphinxsidebar|wy-nav|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
+    r'|(?:shares?|sharebar|ads?|adslot|nav|menu|toc|login|sr-only|no-?print|comments|related|banner'
+    r'|crumbs?|aux|rail|right-?rail|tocbox|localtoc|page-toc)' + _END
+)
+_IN_ARTICLES = (
+    r'(?:related|recommend|comment(?!ary)|sponsor|byline|caption|credit|gallery|trending|popular'
+    r'|carousel|swiper|slideshow|most-|read-?more|read-?next|up-?next|teaser|copyright|disclaimer'
+    r'|more-(?:from|stories|news|articles|on)|toolbar|tooltip|dropdown|metadata|timestamp|dateline'
+    r'|datetime|userinfo|rating|donate|paywall|leaderboard|playlist|breaking)'
+    r'|(?:ad-?unit|promos?|promotion|tags?|tag-?list|taglist|authors?|author-?(?:bio|box|info|meta)'
+    r'|bio|register|widgets?|meta|post-?meta|entry-?meta|date|time|cta|hidden|print|print-only'
+    r'|print-link|follow|follow-us|overlay|infobox|factbox|topics|keywords|categories'
+    r'|category-?links|skip|sticky)' + _END
+)
+_JUNK = re.compile(f'{_START}(?:{_ALWAYS})')
+_ARTICLE_JUNK = re.compile(f'{_START}(?:{_ALWAYS}|{_IN_ARTICLES})')
+_BODY = re.compile(
+    r'(?:^|[\s_-])(?:(?:article|story|entry|post|blog|news|page|content|node|field-name|text|single)'
+    r'(?:[_-]{1,2})?(?:body|content|text|copy|main|detail)|body-?(?:copy|text|content)|storytext'
+    r'|main-?(?:content|text|body|story)|rich-?text|markdown-body|markdown|rst-content|vp-doc'
+    r'|md-content__inner|articlebody|wysiwyg|documentation|document)'
+    r'(?:$|[\s_-])'
+)
+
+
+def is_junk(node: Node, *, is_article: bool) -> bool:
+    tag = node.tag
+    if tag == 'main' or tag == 'article' or tag in HEADINGS:
+        return False
+    if tag in (_ARTICLE_TAGS if is_article else _TAGS) or node.role in _ROLES:
+        return True
+    if not node.names or 'embed' in node.names:
+        return False
+    return (_ARTICLE_JUNK if is_article else _JUNK).search(node.names) is not None
+
+
+def is_navigation(node: Node) -> bool:
+    """Tell by tag and role alone."""
+    return node.tag in _TAGS or node.role in _ROLES
+
+
+def is_body(node: Node) -> bool:
+    """Tell whether the names say that this holds the text of the page."""
+    return bool(node.names) and _BODY.search(node.names) is not None

@@ -1,0 +1,131 @@
+"""The runner's side of the frontier: what is said to the database about URLs.
+
+Links are judged (scope, depth, traps) and sent once, as far as a bounded memory tells; URLs end as
+done, error or skipped, or are retried. What is fetched next, what the budget allows and when a
+crawl has drained is the database's to decide.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+from uuid import UUID
+
+from worker import pipe
+from worker.crawl.fetched import Fetched
+from worker.crawl.scope import Scope
+from worker.crawl.seen import Seen
+from worker.crawl.urls import key_of
+
+MAX_HOPS = 10
+MAX_CHAINS = 10_000
+MOST_PER_MESSAGE = 1000
+
+
+class Sender(Protocol):
+    async def send(self, message: pipe.FromRunner) -> None: ...
+
+
+class Frontier:
+    def __init__(self, sender: Sender, scope: Scope, *, max_depth: int) -> None:
+        self.counts = Counter({'done': 0, 'error': 0, 'skipped': 0, 'retried': 0})
+        self._sender = sender
+        self._scope = scope
+        self._max_depth = max_depth
+        self._seen = Seen()
+        # The URLs that led to one that is open, by redirects.
+        self._chains: dict[UUID, tuple[UUID, ...]] = {}
+        self._redirected_starts: set[str] = set()
+
+    async def begin(self, starts: Sequence[str]) -> None:
+        """Start URLs are known already when a crawl is resumed."""
+        found = [pipe.FoundUrl(url_key=key_of(url), url=url, depth=0) for url in starts]
+        await self._send(found)
+        for url in starts:
+            self._seen.add(url)
+
+    async def discover(self, links: Sequence[str], *, depth: int, found_on: UUID | None) -> None:
+        seen = self._seen
+        fresh = [url for url in links if seen.add(url)]
+        if fresh:
+            await self._send([self._judged(url, depth, found_on) for url in fresh])
+
+    def _judged(self, url: str, depth: int, found_on: UUID | None) -> pipe.FoundUrl:
+        reason = self._scope.judge(url)
+        if reason is None and depth > self._max_depth:
+            reason = 'too_deep'
+        return pipe.FoundUrl(
+            url_key=key_of(url), url=url, depth=depth, found_on=found_on, skip_reason=reason
+        )
+
+    async def _send(self, found: Sequence[pipe.FoundUrl]) -> None:
+        for first in range(0, len(found), MOST_PER_MESSAGE):
+            await self._sender.send(
+                pipe.Discovered(urls=list(found[first : first + MOST_PER_MESSAGE]))
+            )
+
+    async def redirect(self, task: pipe.Task, fetched: Fetched, target: str) -> None:
+        """Hand the target in as a URL of its own, so that it is fetched and stored once."""
+        target_key = key_of(target)
+        chain = (*self._chains.pop(task.url_key, ()), task.url_key)
+        if target_key in chain:
+            await self.fail(task, fetched, 'redirect loop')
+            return
+        if len(chain) > MAX_HOPS:
+            await self.fail(task, fetched, f'more than {MAX_HOPS} redirects')
+            return
+        if len(self._chains) < MAX_CHAINS:
+            self._chains[target_key] = chain
+        if task.depth == 0:
+            # Where somebody chose to begin is in scope, wherever it leads.
+            await self._move_start(target)
+            await self.begin([target])
+        else:
+            await self.discover([target], depth=task.depth, found_on=task.url_key)
+        await self.finish(task, fetched)
+
+    async def _move_start(self, target: str) -> None:
+        if self._scope.judge(target) is None:
+            return
+        self.take_redirected_starts([target])
+        await self._sender.send(pipe.RedirectedStart(url=target))
+
+    def take_redirected_starts(self, starts: Sequence[str]) -> None:
+        for start in starts:
+            if start not in self._redirected_starts:
+                self._redirected_starts.add(start)
+                self._scope.extend(start)
+
+    async def finish(self, task: pipe.Task, fetched: Fetched) -> None:
+        self.counts[fetched.status] += 1
+        await self._sender.send(
+            pipe.Finished(
+                url_key=task.url_key,
+                status=fetched.status,
+                http_status=fetched.http_status,
+                bytes=fetched.bytes,
+                skip_reason=fetched.skip_reason,
+                error=fetched.error[:2000] if fetched.error else None,
+                not_modified=fetched.not_modified,
+                page=fetched.page,
+            )
+        )
+
+    async def fail(self, task: pipe.Task, fetched: Fetched, error: str) -> None:
+        await self.finish(
+            task, Fetched(status='error', http_status=fetched.http_status, error=error)
+        )
+
+    async def skip(self, task: pipe.Task, reason: pipe.SkipReason) -> None:
+        """A URL that was never asked for."""
+        await self.finish(task, Fetched(status='skipped', skip_reason=reason))
+
+    async def retry(self, task: pipe.Task, fetched: Fetched, *, after_seconds: float) -> None:
+        self.counts['retried'] += 1
+        await self._sender.send(
+            pipe.Retried(
+                url_key=task.url_key,
+                after_seconds=min(after_seconds, 86_400),
+                error=(fetched.error or 'failed without a reason')[:2000],
+                http_status=fetched.http_status,
+            )
+        )

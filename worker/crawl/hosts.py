@@ -1,0 +1,212 @@
+"""Politeness: when each host may be asked for its next page.
+
+A host has its own line of URLs, a pause between two requests, a number of requests at a time that
+grows while all is well and is halved when it is not, and times when it is left alone. Robots rules
+are kept here and fetched by `manners.py`. Nothing here touches the network or the pipe.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from worker import pipe
+from worker.crawl.retries import LONGEST_PAUSE_SECONDS, Trouble, pause_seconds
+from worker.crawl.urls import host_of
+
+if TYPE_CHECKING:
+    from worker.crawl.robots import Robots
+
+FIRST_LIMIT = 2
+# Slower answers than this are taken as a sign of load; faster ones may be our own load.
+SLOW_SECONDS = 1.0
+# Failures in a row, by weight: at so many points a host is left alone, so often it is given up.
+WEIGHTS: Mapping[Trouble, int] = {'connection': 4, 'server': 1, 'rate_limited': 0}
+STREAK_POINTS = 20
+MAX_PARKS = 3
+MAX_RATE_LIMITS = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Host:
+    name: str
+    max_open: int
+    # The pause that the job or the site asks for, and what trouble adds to it.
+    floor_seconds: float
+    retry_seconds: float
+    # Whether its robots rules are known; until then nothing is fetched.
+    is_ready: bool = False
+    robots: 'Robots | None' = None
+    # Why nothing is fetched from it any more.
+    refusal: str | None = None
+    refusal_reason: pipe.SkipReason | None = None
+    line: deque[pipe.Task] = field(default_factory=deque[pipe.Task])
+    open: int = 0
+    limit: int = FIRST_LIMIT
+    extra_seconds: float = 0.0
+    next_at: float = 0.0
+    alone_until: float = 0.0
+    streak: int = 0
+    parks: int = 0
+    rate_limits: int = 0
+    _good_in_a_row: int = 0
+
+    def may_go_at(self) -> float:
+        """On the loop's clock; infinite while something else has to happen first."""
+        if not self.is_ready:
+            return math.inf
+        if self.refusal is not None:
+            return 0.0
+        if self.open >= min(self.limit, self.max_open):
+            return math.inf
+        return max(self.next_at, self.alone_until)
+
+    def go(self, now: float) -> None:
+        self.open += 1
+        self.next_at = now + self.floor_seconds + self.extra_seconds
+
+    def is_well(self, seconds: float) -> bool:
+        """A page came. Answers whether that ends a time of trouble."""
+        was_troubled = self.streak > 0 or self.parks > 0 or self.rate_limits > 0
+        self.streak = self.parks = self.rate_limits = 0
+        self.extra_seconds = self.extra_seconds * 0.7 if self.extra_seconds > 0.01 else 0.0
+        if seconds > SLOW_SECONDS:
+            self._good_in_a_row = 0
+            self.limit = max(self.limit - 1, 1)
+        else:
+            self._good_in_a_row += 1
+            if self._good_in_a_row >= self.limit and self.limit < self.max_open:
+                self._good_in_a_row = 0
+                self.limit += 1
+        return was_troubled
+
+    def is_unwell(self, trouble: Trouble, *, now: float, patience_seconds: float | None) -> float:
+        """Slow down. Answers for how many seconds the host is left alone."""
+        self._good_in_a_row = 0
+        self.limit = max(self.limit // 2, 1)
+        self.extra_seconds = min(
+            max(2 * self.extra_seconds, self.retry_seconds / 100), self.retry_seconds / 20
+        )
+        alone_seconds = 0.0
+        if trouble == 'rate_limited':
+            # Of the requests that were open together, the first one counts.
+            if now >= self.alone_until:
+                self.rate_limits += 1
+            alone_seconds = patience_seconds or pause_seconds(
+                max(self.rate_limits, 1), first_seconds=self.retry_seconds
+            )
+        self.streak += WEIGHTS[trouble]
+        if self.streak >= STREAK_POINTS:
+            self.streak = 0
+            self.parks += 1
+            alone_seconds = pause_seconds(self.parks, first_seconds=self.retry_seconds)
+        alone_seconds = min(alone_seconds, LONGEST_PAUSE_SECONDS)
+        self.leave_alone(now, alone_seconds)
+        return alone_seconds
+
+    def leave_alone(self, now: float, seconds: float) -> None:
+        self.alone_until = max(self.alone_until, now + seconds)
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.parks >= MAX_PARKS or self.rate_limits > MAX_RATE_LIMITS
+
+    def give_up(self, why: str, *, reason: pipe.SkipReason | None = None) -> None:
+        """End what is left of it: as skipped for `reason`, or as an error."""
+        self.refusal = why
+        self.refusal_reason = reason
+
+
+class Hosts:
+    """All hosts of a crawl, and who is next."""
+
+    def __init__(self, *, concurrency: int, floor_seconds: float, retry_seconds: float) -> None:
+        self.concurrency = concurrency
+        self.floor_seconds = floor_seconds
+        self.retry_seconds = retry_seconds
+        self.open = 0
+        # Names whose facts nobody has asked for.
+        self.unknown: set[str] = set()
+        self._hosts: dict[str, Host] = {}
+        # Hosts with URLs in line, the next one first.
+        self._waiting: deque[Host] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __getitem__(self, name: str) -> Host:
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = Host(
+                name=name,
+                max_open=self.concurrency,
+                floor_seconds=self.floor_seconds,
+                retry_seconds=self.retry_seconds,
+            )
+            self.unknown.add(name)
+        return host
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self._hosts.values())
+
+    @property
+    def in_line(self) -> int:
+        return sum(len(host.line) for host in self._waiting)
+
+    def put(self, task: pipe.Task) -> None:
+        host = self[host_of(task.url)]
+        if not host.line:
+            self._waiting.append(host)
+        host.line.append(task)
+        self.poke()
+
+    async def take(self) -> tuple[Host, pipe.Task]:
+        """The next URL that may be fetched; waits until there is one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            wake_at = math.inf
+            if self.open < self.concurrency:
+                for _ in range(len(self._waiting)):
+                    host = self._waiting.popleft()
+                    at = host.may_go_at()
+                    if at <= now:
+                        task = host.line.popleft()
+                        if host.line:
+                            self._waiting.append(host)
+                        host.go(now)
+                        self.open += 1
+                        return host, task
+                    self._waiting.append(host)
+                    wake_at = min(wake_at, at)
+            self._waiter = loop.create_future()
+            timer = loop.call_at(wake_at, self.poke) if wake_at < math.inf else None
+            try:
+                await self._waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+
+    def put_back(self, host: Host) -> None:
+        """A request has ended, whatever came of it."""
+        host.open -= 1
+        self.open -= 1
+        self.poke()
+
+    def poke(self) -> None:
+        """Something has changed: look again who may go."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def drop_lines(self) -> None:
+        """Forget what was leased and not begun: releasing the job frees it."""
+        for host in self._waiting:
+            host.line.clear()
+        self._waiting.clear()
+
+    def wait_seconds(self, now: float) -> float:
+        """Until the first URL in line may go, as far as that is known; 0 with nothing in line."""
+        if not self._waiting:
+            return 0.0
+        at = min(host.alone_until if host.refusal is None else 0.0 for host in self._waiting)
+        return max(at - now, 0.0)

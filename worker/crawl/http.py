@@ -1,0 +1,140 @@
+"""Fetchers that ask a site: the way there, conditional requests, and what its answers mean.
+
+The way is the egress itself, a browser or a plugin's; all of them are `Get`. What a body holds is
+`reading.py`'s; whether a failure is tried again the loop's.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from worker import pipe
+from worker.crawl.egress import BadBody, EgressError, Refused, TooLarge, Unreachable
+from worker.crawl.fetched import Fetched
+from worker.crawl.options import Options
+from worker.crawl.reading import is_wanted
+from worker.crawl.retries import Trouble, retry_after_seconds, status_text, trouble_of
+from worker.crawl.urls import join, key_of
+
+if TYPE_CHECKING:
+    from worker.crawl.egress import Response
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# Redirects between spellings of one URL, which are one URL of the frontier.
+MAX_RESPELLINGS = 5
+TRY_AGAIN: Mapping[str, Trouble] = {
+    'dns': 'connection',
+    'connect': 'connection',
+    'timeout': 'connection',
+    'closed': 'connection',
+    'protocol': 'server',
+}
+
+Wants = Callable[[int, Mapping[str, str]], bool]
+
+
+class Get(Protocol):
+    async def __call__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        max_bytes: int,
+        timeout_seconds: float,
+        wants: Wants,
+    ) -> 'Response': ...
+
+
+class Read(Protocol):
+    def __call__(self, response: 'Response', *, task: pipe.Task, url: str) -> Fetched: ...
+
+
+class HttpFetcher:
+    def __init__(self, get: Get, read: Read, options: Options) -> None:
+        self._get = get
+        self._read = read
+        self._options = options
+
+    async def fetch(self, task: pipe.Task) -> Fetched:
+        fetched = await self._fetch(task, task.url)
+        for _ in range(MAX_RESPELLINGS):
+            target = fetched.redirect
+            if target is None or key_of(target) != task.url_key:
+                return fetched
+            fetched = await self._fetch(task, target)
+        return Fetched(
+            status='error',
+            http_status=fetched.http_status,
+            error='redirect loop: it leads back to itself',
+        )
+
+    async def _fetch(self, task: pipe.Task, url: str) -> Fetched:
+        try:
+            response = await self._get(
+                url,
+                headers=self._conditions(task),
+                max_bytes=self._options.max_page_bytes,
+                timeout_seconds=self._options.timeout_seconds,
+                wants=lambda status, headers: is_wanted(status, headers, url=url),
+            )
+        except EgressError as error:
+            return failed(error)
+        status = response.status
+        if 200 <= status < 300:
+            return self._read(response, task=task, url=url)
+        if status == 304 and (task.etag or task.last_modified):
+            return Fetched(
+                status='done', http_status=304, not_modified=True, seconds=response.seconds
+            )
+        if status in REDIRECTS:
+            return redirected(response, url)
+        return Fetched(
+            status='error',
+            http_status=status,
+            error=status_text(status),
+            trouble=trouble_of(status),
+            retry_after_seconds=retry_after_seconds(response.headers.get('Retry-After')),
+            seconds=response.seconds,
+        )
+
+    def _conditions(self, task: pipe.Task) -> Mapping[str, str]:
+        if not self._options.only_changes:
+            return {}
+        headers: dict[str, str] = {}
+        if task.etag:
+            headers['If-None-Match'] = task.etag
+        if task.last_modified:
+            headers['If-Modified-Since'] = task.last_modified
+        return headers
+
+
+def redirected(response: 'Response', url: str) -> Fetched:
+    location = response.headers.get('Location')
+    target = join(url, location) if location else None
+    if target is None:
+        where = f'to {location[:200]!r}' if location else 'to nowhere'
+        return Fetched(
+            status='error',
+            http_status=response.status,
+            error=f'{status_text(response.status)} leads {where}',
+        )
+    return Fetched(
+        status='skipped',
+        http_status=response.status,
+        skip_reason='redirect',
+        redirect=target,
+        seconds=response.seconds,
+    )
+
+
+def failed(error: EgressError) -> Fetched:
+    match error:
+        case Refused():
+            return Fetched(status='skipped', skip_reason=error.skip_reason, error=str(error))
+        case TooLarge():
+            return Fetched(status='skipped', skip_reason='too_large', error=str(error))
+        case Unreachable(kind=kind):
+            return Fetched(status='error', error=str(error), trouble=TRY_AGAIN.get(kind))
+        case BadBody():
+            return Fetched(status='error', error=str(error), trouble='server')
+        case _:
+            return Fetched(status='error', error=str(error))

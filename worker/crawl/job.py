@@ -1,0 +1,153 @@
+"""One job: which parts of the crawl it needs, put together.
+
+`loop.py` is where to read on: it leases URLs, lets `hosts.py` say when each may be fetched, has a
+fetcher fetch it (`http.py` through `egress.py`, or `null.py`), and hands in what came of it
+(`frontier.py`). Imports stand where they are needed: whoever waits for the first page waits for
+them.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from worker import __version__, pipe
+from worker.crawl.options import CrawlError, Options
+
+if TYPE_CHECKING:
+    from worker.crawl.egress import Egress
+    from worker.crawl.extract import Extractor
+    from worker.crawl.fetched import Fetcher
+    from worker.crawl.http import Get, Read
+    from worker.crawl.loop import Link
+    from worker.crawl.plugins import JobKind, PageHook
+    from worker.crawl.strategies import Strategy
+
+# What robots.txt knows this crawler by.
+TOKEN = 'silkline'  # noqa: S105 - no secret
+# Sent unless a job has its own.
+USER_AGENT = f'{TOKEN}/{__version__}'
+
+
+async def run_job(link: 'Link', start: pipe.Start) -> pipe.Done:
+    """Crawl until the frontier has drained or the user wants otherwise."""
+    from worker.crawl.frontier import Frontier
+    from worker.crawl.loop import Crawl
+    from worker.crawl.manners import Manners
+    from worker.crawl.scope import Scope
+
+    options = Options.read(start.payload)
+    kind = kind_of(start)
+    strategy = strategy_for(start, options, kind)
+    starts = options.starts or strategy.starts(())
+    if not starts:
+        raise CrawlError('there is no URL to begin with')
+    try:
+        scope = Scope(starts, kind=options.scope, include=options.include, exclude=options.exclude)
+    except ValueError as error:
+        raise CrawlError(str(error)) from error
+    # Only links lead away from the start; lists are meant as they are.
+    max_depth = options.max_depth if options.strategy == 'site' else 1000
+    async with fetcher_for(start, options, link, kind) as (fetcher, egress):
+        crawl = Crawl(
+            link,
+            fetcher,
+            Frontier(link, scope, max_depth=max_depth),
+            Manners(
+                link,
+                egress if options.obey_robots else None,
+                agent=agent_of(options),
+                tries=options.tries,
+                timeout_seconds=options.timeout_seconds,
+            ),
+            strategy,
+            options,
+            first_url=starts[0],
+        )
+        return await crawl.run(kind.result if kind else dict)
+
+
+def kind_of(start: pipe.Start) -> 'JobKind | None':
+    """The plugin that jobs of this kind belong to; None for a plain crawl."""
+    if start.kind == 'crawl':
+        return None
+    from worker.crawl import plugged
+
+    return plugged.job_kind(start.kind)
+
+
+def strategy_for(start: pipe.Start, options: Options, kind: 'JobKind | None') -> 'Strategy':
+    from worker.crawl.strategies import Site, strategy_of
+
+    return strategy_of(options) if kind is None else Site(kind.starts(start.payload))
+
+
+@asynccontextmanager
+async def fetcher_for(
+    start: pipe.Start, options: Options, link: 'Link', kind: 'JobKind | None'
+) -> 'AsyncGenerator[tuple[Fetcher, Egress | None]]':
+    """The fetcher that the job names, open as long as the crawl runs, and its way out."""
+    if options.fetcher == 'null':
+        from worker.crawl.null import NullFetcher
+
+        yield NullFetcher(), None
+        return
+    from worker.crawl.egress import Egress
+    from worker.crawl.http import HttpFetcher
+
+    read = await reader_for(start, options, link, kind)
+    try:
+        egress = Egress(
+            allow_networks=start.allow_networks,
+            connections=options.concurrency,
+            user_agent=options.user_agent or USER_AGENT,
+        )
+    except ValueError as error:
+        raise CrawlError(str(error)) from error
+    async with egress, way_for(options, egress) as get:
+        yield HttpFetcher(get, read, options), egress
+
+
+@asynccontextmanager
+async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
+    if options.fetcher == 'http':
+        yield egress.fetch
+    elif options.fetcher == 'browser':
+        from worker.crawl.browser import BrowserMissing, open_browser
+
+        try:
+            async with open_browser(egress) as get:
+                yield get
+        except BrowserMissing as error:
+            raise CrawlError(str(error)) from error
+    else:
+        from worker.crawl import plugged
+
+        async with plugged.open_fetcher(options.fetcher, egress) as get:
+            yield get
+
+
+async def reader_for(
+    start: pipe.Start, options: Options, link: 'Link', kind: 'JobKind | None'
+) -> 'Read':
+    """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
+    from worker.crawl.reading import Reader
+
+    hooks: Sequence[tuple[str, PageHook]] = ()
+    extractor: Extractor | None = None
+    if start.has_plugins or options.extractor != 'default':
+        from worker.crawl import plugged
+
+        if kind is not None:
+            return plugged.reader_of(kind)
+        hooks, errors = plugged.page_hooks()
+        for error in errors:
+            await link.send(pipe.Log(level='warning', message=error))
+        if options.extractor != 'default':
+            extractor = plugged.extractor(options.extractor)
+    reader = Reader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
+    return reader.read
+
+
+def agent_of(options: Options) -> str:
+    """The product token of the user agent, which robots.txt may name."""
+    return (options.user_agent or TOKEN).partition('/')[0].strip() or TOKEN

@@ -1,0 +1,142 @@
+"""What is known about hosts before they are crawled: robots rules, their delay, their backoff.
+
+All crawls of a queue share it (`crawl_hosts`): what another has learned within a day is taken over,
+what this one learns is handed in. A robots.txt that cannot be had is tried again, then its host
+is skipped, as RFC 9309 wants: no answer is no permission.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from worker import pipe
+from worker.crawl.hosts import Host
+from worker.crawl.retries import pause_seconds, retry_after_seconds, status_text
+from worker.crawl.robots import Robots, verdict_of
+
+if TYPE_CHECKING:
+    from worker.crawl.egress import Egress
+
+FRESH_SECONDS = 24 * 3600.0
+# RFC 9309: at least 500 KiB are read. What comes after them is left out.
+MAX_ROBOTS_BYTES = 512 * 1024
+MAX_HOPS = 5
+# Between two tries, with a slot of the worker held meanwhile.
+LONGEST_WAIT_SECONDS = 60.0
+# A longer Crawl-delay would hold a crawl for days; then the site is served at this pace.
+LONGEST_DELAY_SECONDS = 300.0
+
+
+class Sender(Protocol):
+    async def send(self, message: pipe.FromRunner) -> None: ...
+
+
+class Manners:
+    """Gets hosts ready. Without an egress every host is ready at once: there is no network."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        egress: 'Egress | None',
+        *,
+        agent: str,
+        tries: int,
+        timeout_seconds: float,
+    ) -> None:
+        self._sender = sender
+        self._egress = egress
+        self._agent = agent
+        self._tries = tries
+        self._timeout_seconds = timeout_seconds
+
+    def allows(self, host: Host, url: str) -> bool:
+        return host.robots is None or host.robots.allows(url, self._agent)
+
+    async def prepare(self, host: Host, known: pipe.KnownHost | None, *, scheme: str) -> None:
+        """Take over what is known, fetch what is not."""
+        loop = asyncio.get_running_loop()
+        if known is not None and known.backoff_seconds:
+            host.leave_alone(loop.time(), known.backoff_seconds)
+            # Patience goes on counting where an earlier attempt left off.
+            host.rate_limits = known.error_streak
+        if self._egress is not None:
+            if known is not None and is_fresh(known):
+                self._obey(host, known.robots_status or 0, known.robots_txt)
+            else:
+                await self._learn(host, self._egress, f'{scheme}://{host.name}/robots.txt')
+        host.is_ready = True
+
+    async def _learn(self, host: Host, egress: 'Egress', url: str) -> None:
+        nth = 1
+        while True:
+            status, text, patience_seconds, error = await self._fetch(egress, url)
+            if error is None and verdict_of(status) != 'unavailable':
+                delay = self._obey(host, status, text)
+                await self._sender.send(
+                    pipe.HostFact(
+                        host=host.name,
+                        robots_txt=text,
+                        robots_status=status,
+                        crawl_delay_seconds=delay,
+                    )
+                )
+                return
+            why = f'its robots.txt cannot be had: {error or status_text(status)}'
+            if nth == self._tries:
+                break
+            pause = patience_seconds or pause_seconds(nth, first_seconds=host.retry_seconds)
+            pause = min(pause, LONGEST_WAIT_SECONDS)
+            await self._say(f'{host.name}: {why}; trying again in {pause:.0f} s')
+            await asyncio.sleep(pause)
+            nth += 1
+        host.give_up(why, reason='host_unavailable')
+        await self._say(f'{host.name}: {why}; none of its pages is fetched')
+        await self._sender.send(pipe.HostFact(host=host.name, last_error=why[:2000]))
+
+    async def _fetch(
+        self, egress: 'Egress', url: str
+    ) -> tuple[int, str | None, float | None, str | None]:
+        from worker.crawl.egress import EgressError, Refused, TooLarge
+
+        try:
+            response = await egress.follow(
+                url,
+                max_hops=MAX_HOPS,
+                max_bytes=4 * MAX_ROBOTS_BYTES,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except (Refused, TooLarge):
+            # Led to a forbidden place, or no robots.txt at all: as good as none. Pages are refused
+            # by the same rules.
+            return 404, None, None, None
+        except EgressError as error:
+            return 0, None, None, str(error)
+        if 300 <= response.status < 400:
+            # RFC 9309: after five redirects it counts as not there.
+            return 404, None, None, None
+        patience_seconds = retry_after_seconds(response.headers.get('Retry-After'))
+        text = response.body[:MAX_ROBOTS_BYTES].decode('utf-8-sig', 'replace')
+        is_rules = verdict_of(response.status) == 'rules'
+        return response.status, text if is_rules else None, patience_seconds, None
+
+    def _obey(self, host: Host, status: int, text: str | None) -> float | None:
+        if verdict_of(status) != 'rules' or not text:
+            return None
+        host.robots = Robots.parse(text)
+        delay = host.robots.crawl_delay_seconds(self._agent)
+        if delay is None:
+            return None
+        delay = min(delay, LONGEST_DELAY_SECONDS)
+        host.floor_seconds = max(host.floor_seconds, delay)
+        return delay
+
+    async def _say(self, text: str) -> None:
+        await self._sender.send(pipe.Log(level='warning', message=text[:2000]))
+
+
+def is_fresh(known: pipe.KnownHost) -> bool:
+    return (
+        known.robots_status is not None
+        and known.robots_age_seconds is not None
+        and known.robots_age_seconds < FRESH_SECONDS
+        and verdict_of(known.robots_status) != 'unavailable'
+    )

@@ -1,0 +1,46 @@
+"""The options of a crawl, as the database has checked them (docs/options.md)."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class CrawlError(Exception):
+    """The options ask for something that is not here. The job fails and is not retried."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults are the database's; they matter only where it is not asked: in tests."""
+
+    url: str | None = None
+    urls: list[str] = []
+    strategy: Literal['page', 'site', 'sitemap', 'list', 'llms_txt'] = 'site'
+    max_depth: int = 20
+    max_page_bytes: int = 10 * 1024 * 1024
+    scope: Literal['host', 'domain', 'prefix'] = 'host'
+    include: list[str] = []
+    exclude: list[str] = []
+    fetcher: str = 'http'
+    extractor: str = 'default'
+    markdown: Literal['main', 'full', 'none'] = 'main'
+    obey_robots: bool = True
+    follow_nofollow: bool = False
+    keep_noindex: bool = False
+    only_changes: bool = True
+    concurrency: int = 8
+    delay_seconds: float = 0.0
+    timeout_seconds: float = 20.0
+    tries: int = 3
+    retry_seconds: float = 10.0
+    user_agent: str | None = None
+
+    @classmethod
+    def read(cls, payload: dict[str, Any]) -> 'Options':
+        try:
+            return msgspec.convert(payload, cls)
+        except msgspec.ValidationError as error:
+            raise CrawlError(f'the options cannot be read: {error}') from error
+
+    @property
+    def starts(self) -> list[str]:
+        return self.urls or ([self.url] if self.url else [])

@@ -1,0 +1,256 @@
+"""robots.txt as RFC 9309 has it: parsing, the verdict on a URL, Crawl-delay and sitemaps.
+
+Own, because protego 0.7 fails rows of the table in tests/unit/test_robots.py: a Crawl-delay line
+ends its group, `Example` matches Example-Bot, a byte order mark hides the first line, and agents
+with a version are not found. Fetching, status and age of the file are left to the crawl loop.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote
+
+# The RFC's 500 KiB, in characters: never less than as many bytes.
+MAX_CHARACTERS = 500 * 1024
+MAX_CRAWL_DELAY_SECONDS = 3600.0
+
+_FIELDS = {
+    'user-agent': 'agent', 'useragent': 'agent', 'user agent': 'agent',
+    'allow': 'allow',
+    'disallow': 'disallow', 'dissallow': 'disallow', 'dissalow': 'disallow',
+    'disalow': 'disallow', 'diasllow': 'disallow', 'disallaw': 'disallow',
+    'crawl-delay': 'delay', 'crawldelay': 'delay',
+    'sitemap': 'sitemap', 'site-map': 'sitemap',
+}  # fmt: skip
+_LINE_END = re.compile('\r\n|\r|\n')
+_LINE = re.compile(r'[ \t]*([A-Za-z][A-Za-z _-]*?)[ \t]*:[ \t]*(.*)', re.DOTALL)
+_LINE_WITHOUT_COLON = re.compile(r'[ \t]*([A-Za-z-]+)[ \t]+([*/].*)', re.DOTALL)
+_TOKEN = re.compile('[A-Za-z_-]+')
+_COMPATIBLE = re.compile(r'\(compatible;\s*([A-Za-z_-]+)')
+_NORMAL_PATH = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!&'()+,;=]*")
+_ESCAPE = re.compile('%([0-9A-Fa-f]{2})')
+_KEPT = "-._~:/?#[]@!&'()+,;=%"
+_UNRESERVED = frozenset('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~')
+_QUERY_ESCAPE = re.compile('%(3A|2F|3F|40|5B|5D)')
+
+
+def verdict_of(status: int) -> Literal['rules', 'allow_all', 'unavailable']:
+    """What the status of robots.txt means. A network error is 0: unavailable."""
+    if 200 <= status < 300:
+        return 'rules'
+    if 400 <= status < 500 and status != 429:
+        return 'allow_all'
+    return 'unavailable'
+
+
+def product_token(agent: str) -> str:
+    """The name by which robots.txt knows a crawler, lower case, from its User-Agent.
+
+    That is its first word, or the one after `compatible;` when it poses as a browser.
+    """
+    named = _COMPATIBLE.search(agent) if agent.startswith('Mozilla/') else None
+    found = named or _TOKEN.match(agent.strip())
+    if found is None:
+        return ''
+    return (found[1] if named else found[0]).lower()
+
+
+class Robots:
+    """The rules of one robots.txt."""
+
+    def __init__(self, groups: dict[str, 'Group'], sitemaps: Sequence[str]) -> None:
+        self.groups = groups
+        self.sitemaps = sitemaps
+        self.rules = {token: Rules(group) for token, group in groups.items()}
+        self.last_agent = ''
+        self.last_group = '*'
+
+    @classmethod
+    def parse(cls, text: str) -> 'Robots':
+        """Read what can be read. Nothing is an error: a line that says nothing is skipped."""
+        if len(text) > MAX_CHARACTERS:
+            # Half a line could say more, or less, than the whole.
+            text = text[:MAX_CHARACTERS]
+            text = text[: max(text.rfind('\n'), text.rfind('\r')) + 1]
+        groups: dict[str, Group] = {}
+        sitemaps: dict[str, None] = {}
+        members: list[Group] = []
+        is_open = True
+        for line in _LINE_END.split(text.removeprefix('\ufeff')):
+            found = _LINE.fullmatch(line.partition('#')[0]) or _LINE_WITHOUT_COLON.fullmatch(
+                line.partition('#')[0]
+            )
+            name = _FIELDS.get(found[1].lower()) if found else None
+            if found is None or name is None:
+                continue
+            value = found[2].strip(' \t\x00')
+            if name == 'agent':
+                if not is_open:
+                    members, is_open = [], True
+                token = _line_token(value)
+                members.append(groups.setdefault(token, Group()) if token else Group())
+            elif name == 'sitemap':
+                # A # belongs to a URL; only one after a space begins a comment.
+                address = line.partition(':')[2].partition(' #')[0].strip()
+                if address:
+                    sitemaps[address] = None
+            elif name == 'delay':
+                for group in members:
+                    group.delay(value)
+            else:
+                is_open = False
+                for group in members:
+                    group.rule(value, is_allow=name == 'allow')
+        return cls(groups, list(sitemaps))
+
+    def allows(self, url: str, agent: str) -> bool:
+        """Whether a crawler, by its token or its whole User-Agent, may fetch an absolute URL."""
+        rules = self.rules.get(self._group_of(agent))
+        if rules is None or rules.is_empty:
+            return True
+        path = _path_of(url)
+        return path == '/robots.txt' or rules.allow(path)
+
+    def crawl_delay_seconds(self, agent: str) -> float | None:
+        """The Crawl-delay of the group that applies, an hour at most."""
+        group = self.groups.get(self._group_of(agent))
+        return group.delay_seconds if group else None
+
+    def _group_of(self, agent: str) -> str:
+        """The group that applies to an agent. A crawl has one, and asks for it again and again."""
+        if agent != self.last_agent:
+            token = product_token(agent)
+            self.last_agent, self.last_group = agent, token if token in self.groups else '*'
+        return self.last_group
+
+
+@dataclass(slots=True)
+class Group:
+    """What all groups of one agent say together."""
+
+    patterns: dict[tuple[str, bool], None] = field(default_factory=dict[tuple[str, bool], None])
+    delay_seconds: float | None = None
+
+    def rule(self, value: str, *, is_allow: bool) -> None:
+        # An empty rule matches nothing, and so does one that begins as no path can.
+        if value[:1] in ('/', '*'):
+            self.patterns[value, is_allow] = None
+
+    def delay(self, value: str) -> None:
+        try:
+            seconds = float(value)
+        except ValueError:
+            return
+        # Not a number compares as false.
+        if seconds >= 0 and self.delay_seconds is None:
+            self.delay_seconds = min(seconds, MAX_CRAWL_DELAY_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcard:
+    octets: int
+    is_allow: bool
+    first: str
+    # What must follow, in order, with anything in between.
+    rest: tuple[str, ...]
+    # The end, when nothing may follow it.
+    last: str | None
+
+    def continues(self, path: str) -> bool:
+        """Whether a path that starts with `first` has the rest, too."""
+        # Leftmost finds are enough for every part but the last: linear for any pattern.
+        at = len(self.first)
+        for part in self.rest:
+            at = path.find(part, at)
+            if at < 0:
+                return False
+            at += len(part)
+        return self.last is None or (len(path) - len(self.last) >= at and path.endswith(self.last))
+
+
+class Rules:
+    """The patterns of a group, ready to match: the longest decides, and of two equal the allow."""
+
+    def __init__(self, group: Group) -> None:
+        self.exact: dict[str, tuple[int, bool]] = {}
+        self.prefixes: dict[str, tuple[int, bool]] = {}
+        wildcards: list[Wildcard] = []
+        for text, is_allow in group.patterns:
+            is_anchored = text.endswith('$')
+            parts = (text[:-1] if is_anchored else text.rstrip('*')).split('*')
+            normal = '*'.join(map(_normal, parts))
+            # As it was written, so that /a* outranks /a.
+            octets = len(normal) + (1 if is_anchored else len(text) - len(text.rstrip('*')))
+            for variant in {normal, _relaxed(normal)}:
+                first, *rest = variant.split('*')
+                if rest:
+                    last = rest.pop() if is_anchored else None
+                    parts = tuple(part for part in rest if part)
+                    wildcards.append(Wildcard(octets, is_allow, first, parts, last))
+                else:
+                    plain = self.exact if is_anchored else self.prefixes
+                    plain[first] = max(plain.get(first, (-1, True)), (octets, is_allow))
+        self.lengths = sorted({len(prefix) for prefix in self.prefixes}, reverse=True)
+        self.wildcards = sorted(
+            wildcards, key=lambda rule: (rule.octets, rule.is_allow), reverse=True
+        )
+        self.is_empty = not (self.exact or self.prefixes or self.wildcards)
+
+    def allow(self, path: str) -> bool:
+        best = self._best(path)
+        if '%' in path and (relaxed := _relaxed(path)) != path:
+            best = max(best, self._best(relaxed))
+        return best[1]
+
+    def _best(self, path: str) -> tuple[int, bool]:
+        best = self.exact.get(path, (-1, True))
+        for length in self.lengths:
+            found = self.prefixes.get(path[:length])
+            if found is not None and found > best:
+                best = found
+        for rule in self.wildcards:
+            if (rule.octets, rule.is_allow) <= best:
+                break
+            if path.startswith(rule.first) and rule.continues(path):
+                return (rule.octets, rule.is_allow)
+        return best
+
+
+def _line_token(value: str) -> str:
+    if value == '*' or value.startswith(('* ', '*\t')):
+        return '*'
+    found = _TOKEN.match(value)
+    return found[0].lower() if found else ''
+
+
+def _path_of(url: str) -> str:
+    start = url.find('/', url.find('//') + 2)
+    query = url.find('?')
+    if start < 0 or 0 <= query < start:
+        path = '/' + (url[query:] if query >= 0 else '')
+    else:
+        path = url[start:]
+    return _normal(path.partition('#')[0])
+
+
+def _normal(text: str) -> str:
+    """One form for equal paths: escapes as RFC 9309 section 2.2.2 has them, * and $ escaped."""
+    if _NORMAL_PATH.fullmatch(text):
+        return text
+    return _ESCAPE.sub(_normal_escape, quote(text, safe=_KEPT, errors='replace'))
+
+
+def _normal_escape(found: re.Match[str]) -> str:
+    character = chr(int(found[1], 16))
+    return character if character in _UNRESERVED else found[0].upper()
+
+
+def _relaxed(path: str) -> str:
+    """The query with `https%3A%2F%2F` as `https://`: the RFC's table has both mean one thing."""
+    head, mark, query = path.partition('?')
+    return head + mark + _QUERY_ESCAPE.sub(_decode, query) if '%' in query else path
+
+
+def _decode(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16))

@@ -1,0 +1,195 @@
+"""Sitemaps of all kinds: urlset, sitemapindex, RSS, Atom and plain text, gzipped or not.
+
+Read as a stream with the standard library's expat, never as a tree. A document type is refused,
+and with it every entity of its own. What was read before a limit or an error is kept. Fetching,
+and joining what is found to the sitemap's URL, is left to the caller.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+from xml.parsers import expat
+
+MAX_BYTES = 50 * 1024 * 1024
+MAX_ENTRIES = 50_000
+MAX_DEPTH = 50
+MAX_LINK_LENGTH = 4096
+
+_GZIP = b'\x1f\x8b'
+_CHUNK = 64 * 1024
+_ROOT = re.compile(rb'<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]', re.IGNORECASE)
+_ROOTS = frozenset({'urlset', 'sitemapindex', 'rss', 'feed', 'rdf'})
+
+
+class NotASitemap(ValueError):
+    """Nothing in it can be read as a sitemap; the message says what it is instead."""
+
+
+@dataclass(slots=True)
+class Sitemap:
+    """Pages, and further sitemaps; in order, each once, as written."""
+
+    pages: list[str] = field(default_factory=list[str])
+    sitemaps: list[str] = field(default_factory=list[str])
+
+
+def parse_sitemap(body: bytes) -> Sitemap:
+    """Read a sitemap of any kind."""
+    chunks = _chunks(body)
+    first = b''
+    for chunk in chunks:
+        first = (first + chunk).removeprefix(b'\xef\xbb\xbf').lstrip()
+        if first:
+            break
+    else:
+        raise NotASitemap('the sitemap is empty')
+    if first[:1] == b'<' or first[:2] in (b'\xff\xfe', b'\xfe\xff'):
+        return _Reader().read(first, chunks)
+    return _read_lines(first, chunks)
+
+
+def looks_like_sitemap(body: bytes) -> bool:
+    """Whether a body begins as an XML sitemap or feed. Lists in plain text do not show it."""
+    head = body[:4096]
+    if head.startswith(_GZIP):
+        try:
+            head = zlib.decompressobj(31).decompress(head, 4096)
+        except zlib.error:
+            return False
+    return _ROOT.search(head.replace(b'\0', b'')) is not None
+
+
+def _chunks(body: bytes) -> Iterator[bytes]:
+    """The body in pieces, unzipped, `MAX_BYTES` of it at most."""
+    if not body.startswith(_GZIP):
+        for start in range(0, min(len(body), MAX_BYTES), _CHUNK):
+            yield body[start : min(start + _CHUNK, MAX_BYTES)]
+        return
+    room = MAX_BYTES
+    rest = body
+    while rest.startswith(_GZIP) and room > 0:
+        # One member of perhaps many.
+        unzip = zlib.decompressobj(31)
+        while not unzip.eof and room > 0:
+            try:
+                chunk = unzip.decompress(rest, min(_CHUNK, room))
+            except zlib.error:
+                return
+            rest = unzip.unconsumed_tail
+            if not chunk and not rest:
+                break
+            room -= len(chunk)
+            yield chunk
+        rest = unzip.unused_data
+
+
+class _Full(Exception):
+    """A limit is reached: what is read is all there will be."""
+
+
+class _Reader:
+    """Handlers of expat, which fill the two lists."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, None] = {}
+        self.sitemaps: dict[str, None] = {}
+        self.root = ''
+        self.open: list[str] = []
+        self.text: list[str] | None = None
+        self.length = 0
+
+    def read(self, first: bytes, chunks: Iterator[bytes]) -> Sitemap:
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self.refuse
+        parser.StartElementHandler = self.start
+        parser.EndElementHandler = self.end
+        parser.CharacterDataHandler = self.characters
+        try:
+            parser.Parse(first, False)
+            for chunk in chunks:
+                parser.Parse(chunk, False)
+            parser.Parse(b'', True)
+        except _Full:
+            pass
+        except (expat.ExpatError, ValueError, LookupError) as error:
+            # NotASitemap is a ValueError; codecs that expat asks for raise the others.
+            if isinstance(error, NotASitemap):
+                raise
+            if not self.root:
+                raise NotASitemap(f'the sitemap is not XML: {error}') from error
+        if self.root not in _ROOTS:
+            raise NotASitemap(f'the sitemap is a document of type {self.root[:40]!r}')
+        return Sitemap(pages=list(self.pages), sitemaps=list(self.sitemaps))
+
+    def refuse(self, name: str, *_: object) -> None:
+        raise NotASitemap(f'the sitemap has a document type ({name[:40]}), which is refused')
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        local = name.rpartition(':')[2].lower()
+        if not self.open:
+            self.root = local
+            if local not in _ROOTS:
+                raise _Full
+        parent = self.open[-1] if self.open else ''
+        self.open.append(local)
+        if len(self.open) > MAX_DEPTH:
+            raise _Full
+        if local == 'loc' and parent in ('url', 'sitemap'):
+            self.text = []
+            self.length = 0
+        elif local == 'link' and parent == 'item' and self.root in ('rss', 'rdf'):
+            self.text = []
+            self.length = 0
+        elif local == 'link' and parent == 'entry' and self.root == 'feed':
+            if attributes.get('rel', 'alternate') == 'alternate':
+                self.keep('page', attributes.get('href', ''))
+
+    def characters(self, data: str) -> None:
+        # Longer ones are no URLs; the rest of them is not worth memory.
+        if self.text is not None and self.length <= MAX_LINK_LENGTH:
+            self.text.append(data)
+            self.length += len(data)
+
+    def end(self, name: str) -> None:
+        self.open.pop()
+        if self.text is not None:
+            kind = 'sitemap' if self.open and self.open[-1] == 'sitemap' else 'page'
+            self.keep(kind, ''.join(self.text))
+            self.text = None
+
+    def keep(self, kind: Literal['page', 'sitemap'], link: str) -> None:
+        link = link.strip()
+        if link and len(link) <= MAX_LINK_LENGTH:
+            (self.sitemaps if kind == 'sitemap' else self.pages)[link] = None
+            if len(self.pages) + len(self.sitemaps) >= MAX_ENTRIES:
+                raise _Full
+
+
+def _read_lines(first: bytes, chunks: Iterator[bytes]) -> Sitemap:
+    if not first[:8].lower().startswith((b'http://', b'https://')):
+        raise NotASitemap('the sitemap is neither XML nor a list of URLs')
+    pages: dict[str, None] = {}
+    rest = first
+    while rest:
+        *lines, rest = re.split(rb'[\r\n]+', rest)
+        chunk = next(chunks, b'')
+        if chunk and len(rest) <= MAX_LINK_LENGTH:
+            rest += chunk
+        elif chunk:
+            # A line too long for a URL: it goes, and what follows it stays.
+            rest = b'\x00' + chunk
+        else:
+            lines.append(rest)
+            rest = b''
+        for line in lines:
+            link = line.decode('utf-8', 'replace').strip()
+            if len(link) <= MAX_LINK_LENGTH and link[:8].lower().startswith(
+                ('http://', 'https://')
+            ):
+                pages[link] = None
+                if len(pages) >= MAX_ENTRIES:
+                    return Sitemap(pages=list(pages))
+    return Sitemap(pages=list(pages))

@@ -1,0 +1,219 @@
+"""URLs as browsers read them: joining links, the canonical form, and the key of a page.
+
+Two forms of a URL live side by side. The wire form is what `join` returns and what is requested:
+the link as the WHATWG rules resolve it, without its fragment. The canonical form only makes the
+key: two wire forms with one canonical form are one page. Changing a rule changes keys that are
+stored, so it raises `URL_RULES`. Which URLs are wanted is left to `scope.py`.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from can_ada import URL, parse
+
+URL_RULES = 1
+MAX_URL_LENGTH = 2083
+# A name has 253 characters at most; the port and its colon come on top.
+MAX_HOST_LENGTH = 259
+# Spaces, tabs and dot segments may go while a link is resolved: longer ones are not tried.
+MAX_HREF_LENGTH = 4 * MAX_URL_LENGTH
+
+# Parameters that name a click, a campaign or a visitor, never a page. The list is closed:
+# anything else in a query may choose the content. docs/crawling.md repeats it.
+TRACKING_PARAMETERS = frozenset({
+    # Google, Microsoft, Yandex
+    'dclid', 'gad_campaignid', 'gad_source', 'gbraid', 'gclid', 'gclsrc', 'srsltid', 'wbraid',
+    '_ga', '_gl', 'msclkid', 'yclid', 'ysclid', '_openstat',
+    # Networks
+    'fbclid', 'igsh', 'igshid', 'li_fat_id', 'ttclid', 'twclid', 'epik', 'rdt_cid',
+    # Mail and marketing
+    'mc_cid', 'mc_eid', 'mkt_tok', '_hsenc', '_hsmi', '__hssc', '__hstc', '__hsfp',
+    'hsctatracking', '_kx', 'dm_i', 'ef_id', 'ml_subscriber', 'ml_subscriber_hash', 'oly_anon_id',
+    'oly_enc_id', 'rb_clickid', 's_cid', 'vero_conv', 'vero_id', 'wickedid', 'irclickid',
+    '_branch_match_id',
+})  # fmt: skip
+TRACKING_PREFIXES = ('utm_', 'mtm_', 'pk_', 'piwik_', 'matomo_')
+# Session identifiers under names that mean nothing else.
+SESSION_PARAMETERS = frozenset({
+    'cfid', 'cftoken', 'jsessionid', 'oscsid', 'phpsessid', 'sessid', 'sessionid', 'session_id',
+    'zenid',
+})  # fmt: skip
+# These names have other uses: they count only with a value that is a hash.
+MAYBE_SESSION_PARAMETERS = frozenset({'s', 'sid', 'session'})
+
+_WEB: Final = ('https:', 'http:')
+_ESCAPE = re.compile('%([0-9A-Fa-f]{2})?')
+_UNRESERVED = frozenset('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~')
+_HASH = re.compile('[0-9A-Fa-f]{32,64}')
+_PATH_SESSION = re.compile(
+    r';(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\([Ss]\([0-9A-Za-z]{20,40}\)\)(?=/)',
+    re.IGNORECASE,
+)
+_AUTHORITY = re.compile('[^/]*//([^/?#]+)')
+_ROOT_DOT = re.compile(r'[.](:[0-9]+)?\Z')
+
+
+def join(base: str, href: str) -> str | None:
+    """The http(s) URL that a link on a page means, without fragment; None when there is none."""
+    try:
+        return _join(parse(base), href)
+    except (ValueError, TypeError):
+        return None
+
+
+def canonical(url: str) -> str:
+    """What two URLs of the same page have in common. ValueError when it is no http(s) URL."""
+    try:
+        parsed = parse(url)
+    except (ValueError, TypeError):
+        parsed = None
+    if parsed is None or (scheme := parsed.protocol) not in _WEB:
+        raise ValueError(f'not an http or https URL: {url[:100]!r}')
+    site = f'{scheme}//{_without_root_dot(parsed.host)}'
+    path = _normal_escapes(parsed.pathname)
+    if (';' in path or '(' in path) and (stripped := _PATH_SESSION.sub('', path)) != path:
+        # What remains may be a dot segment: parsed again, it is resolved.
+        path = parse(site + (stripped or '/')).pathname
+    query = _canonical_query(parsed.search)
+    return f'{site}{path}?{query}' if query else site + path
+
+
+def key_of(url: str) -> UUID:
+    """The key under which the frontier keeps a page. ValueError as for `canonical`."""
+    return UUID(bytes=hashlib.blake2b(canonical(url).encode(), digest_size=16).digest())
+
+
+def host_of(url: str) -> str:
+    """Host and port, as SQL's `silkline.url_host` gives it; '' when there is none."""
+    found = _AUTHORITY.match(url)
+    if found is None:
+        return ''
+    host = found[1].lower()
+    host = host.removesuffix(':443' if url[:5].lower() == 'https' else ':80')
+    return _without_root_dot(host)
+
+
+class Joiner:
+    """`join` for whole pages, at a fraction of its cost.
+
+    The links of a site repeat from page to page. What a link means depends on the site alone
+    when it is absolute or begins with a slash, and on the directory otherwise; each is kept.
+    Two generations bound the memory: when the young one is full it replaces the old one.
+    """
+
+    def __init__(self, *, max_entries: int = 20_000) -> None:
+        self.max_young = max(1, max_entries // 2)
+        self.young: dict[str, dict[str, str | None]] = {}
+        self.old: dict[str, dict[str, str | None]] = {}
+        self.young_entries = 0
+
+    def links(self, base: str, hrefs: Iterable[str]) -> list[str]:
+        """The URLs that the links of a page mean, in order, each once."""
+        try:
+            page = parse(base)
+        except (ValueError, TypeError):
+            return []
+        here = page.href.partition('#')[0]
+        path_end = here.find('?')
+        origin = here[: here.find('/', 8)]
+        directory = here[: here.rfind('/', 0, path_end if path_end >= 0 else len(here)) + 1]
+        if self.young_entries >= self.max_young:
+            self.old, self.young, self.young_entries = self.young, {}, 0
+        of_site = self.young.setdefault(origin, {})
+        of_directory = self.young.setdefault(directory, {})
+        found: dict[str | None, None] = {}
+        for href in dict.fromkeys(hrefs):
+            if href in of_site:
+                found[of_site[href]] = None
+            elif href in of_directory:
+                found[of_directory[href]] = None
+            elif href[:1] == '#':
+                found[_join_or_none(page, '')] = None
+            else:
+                found[self._learn(page, href, origin=origin, directory=directory)] = None
+        found.pop(None, None)
+        return list(found)  # pyright: ignore[reportReturnType] - None was taken out
+
+    def _learn(self, page: URL, href: str, *, origin: str, directory: str) -> str | None:
+        first = href[:1]
+        # A query alone is joined to the whole URL. What begins with a space may turn out as one.
+        if first <= ' ' or first == '?' or len(href) > 500:
+            return _join_or_none(page, href)
+        is_of_site = first in '/\\' or href.startswith(('https://', 'http://'))
+        place = origin if is_of_site else directory
+        remembered = self.old.get(place)
+        if remembered is not None and href in remembered:
+            url = remembered[href]
+        else:
+            url = _join_or_none(page, href)
+        # A single page cannot break the bound, however many links it has.
+        if self.young_entries < self.max_young:
+            self.young[place][href] = url
+            self.young_entries += 1
+        return url
+
+
+def is_noise(name: str, value: str) -> bool:
+    """Whether a query parameter names a click, a campaign or a session instead of content."""
+    name = name.lower()
+    return (
+        name in TRACKING_PARAMETERS
+        or name in SESSION_PARAMETERS
+        or name.startswith(TRACKING_PREFIXES)
+        or name.startswith('aspsessionid')
+        or (name in MAYBE_SESSION_PARAMETERS and _HASH.fullmatch(value) is not None)
+    )
+
+
+def _join(page: URL, href: str) -> str | None:
+    if len(href) > MAX_HREF_LENGTH:
+        return None
+    url = page + href
+    if url.protocol not in _WEB or url.has_credentials() or len(url.host) > MAX_HOST_LENGTH:
+        return None
+    wire = url.href.partition('#')[0]
+    return wire if len(wire) <= MAX_URL_LENGTH else None
+
+
+def _join_or_none(page: URL, href: str) -> str | None:
+    try:
+        return _join(page, href)
+    except (ValueError, TypeError):
+        return None
+
+
+def _canonical_query(search: str) -> str:
+    if len(search) < 2:
+        return ''
+    parameters: list[tuple[str, str]] = []
+    for part in _normal_escapes(search[1:]).split('&'):
+        name, _, value = part.partition('=')
+        if part and not is_noise(name, value):
+            parameters.append((name, part))
+    # By name only: the order of values under one name may matter.
+    parameters.sort(key=_first)
+    return '&'.join(part for _, part in parameters)
+
+
+def _first(pair: tuple[str, str]) -> str:
+    return pair[0]
+
+
+def _normal_escapes(text: str) -> str:
+    return _ESCAPE.sub(_normal_escape, text) if '%' in text else text
+
+
+def _normal_escape(found: re.Match[str]) -> str:
+    digits = found[1]
+    if digits is None:
+        # A bare % would become an escape of its own when what follows it is decoded.
+        return '%25'
+    character = chr(int(digits, 16))
+    return character if character in _UNRESERVED else f'%{digits.upper()}'
+
+
+def _without_root_dot(host: str) -> str:
+    return _ROOT_DOT.sub(r'\1', host) if '.' in host[-7:] else host

@@ -1,0 +1,70 @@
+"""The command `silkline plugins`: what is installed beside the program, and whether it works."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from worker.errors import ExitCode
+
+if TYPE_CHECKING:
+    from worker.crawl.plugins import Found
+
+commands = typer.Typer()
+
+
+@commands.command()
+def plugins(
+    as_json: Annotated[bool, typer.Option('--json', help='Print JSON, for programs.')] = False,
+) -> None:
+    """List the plugins that are installed here, and whether each one loads.
+
+    Ends with 1 if one does not. A worker leaves it out and goes on.
+    """
+    from worker.crawl.plugins import discover
+
+    found = discover()
+    if as_json:
+        print_json(found)
+    else:
+        print_plugins(found)
+    if any(plugin.error for plugin in found):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def print_json(found: 'list[Found]') -> None:
+    import json
+
+    rows = [
+        {
+            'name': plugin.name,
+            'kind': plugin.kind,
+            'package': plugin.package,
+            'version': plugin.version,
+            'error': plugin.error,
+        }
+        for plugin in found
+    ]
+    typer.echo(json.dumps(rows))
+
+
+def print_plugins(found: 'list[Found]') -> None:
+    from worker import console
+
+    if not found:
+        console.say('no plugin is installed: docs/plugins.md tells how one is made')
+        return
+    rows = [
+        (
+            plugin.name,
+            (plugin.kind or 'unknown').replace('_', ' '),
+            f'{plugin.package} {plugin.version}'.rstrip(),
+            console.coloured('broken' if plugin.error else 'ok'),
+            first_line(plugin.error or ''),
+        )
+        for plugin in found
+    ]
+    console.print_table(('plugin', 'kind', 'package', 'state', 'error'), rows, with_id=False)
+
+
+def first_line(text: str) -> str:
+    return text.splitlines()[0] if text else ''
