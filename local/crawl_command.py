@@ -40,6 +40,7 @@ POLL_SECONDS = 0.2
 # Between two looks at a job that nobody can run yet.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 10.0
+MOST_KILLS = 3
 # The worker's own grace, and some more.
 END_SECONDS = 25.0
 LONGEST_LINE_BYTES = 1024 * 1024
@@ -135,7 +136,11 @@ def start_stack() -> None:
     with failures_told():
         place.make()
         if place.lock.wait_until_ready() is None:
-            start_detached(place, [])
+            try:
+                start_detached(place, [])
+            except KeyboardInterrupt:
+                console.say('silkline: the stack goes on starting; silkline down stops it')
+                raise typer.Exit(ExitCode.INTERRUPTED) from None
             console.say('silkline: it goes on running after the crawl, with its pages')
 
 
@@ -212,15 +217,24 @@ class Crawl:
 
     async def _keep_worker(self, job_id: UUID) -> NoReturn:
         """Have a worker whenever the job is in line and nobody takes it."""
-        pause = FIRST_PAUSE_SECONDS
+        from worker import console
+
+        pause, kills = FIRST_PAUSE_SECONDS, 0
         if not self._allow_networks:
             await self._wait_for_others(job_id)
         while True:
             progress = await self._rpc.crawl_progress(job_id)
             if progress.status == 'pending':
                 await self._tell_why(job_id)
-                if progress.run_after <= progress.now and (code := await self._run_worker()):
-                    raise WorkerFailed(code)
+                if progress.run_after <= progress.now:
+                    code = await self._run_worker()
+                    while code < 0 and kills < MOST_KILLS:
+                        # The next one hands its job back, and goes on where it was.
+                        kills += 1
+                        console.say('silkline: the worker was killed; another one goes on')
+                        code = await self._run_worker()
+                    if code != 0:
+                        raise WorkerFailed(code)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 

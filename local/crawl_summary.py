@@ -37,12 +37,17 @@ class Reasons:
 
     counts: Counter[str] = field(default_factory=Counter[str])
     starts: list['PageRow'] = field(default_factory=list['PageRow'])
+    is_cut: bool = False
 
     def text(self, shown: int | None = None) -> str:
         most = self.counts.most_common(shown)
         others = self.counts.total() - sum(count for _, count in most)
         parts = [f'{count} {reason}' for reason, count in most]
-        return ', '.join([*parts, f'{others} for other reasons'] if others else parts)
+        if others:
+            parts.append(f'{others} for other reasons')
+        if self.is_cut:
+            parts.append(f'and more than these {COUNTED_ROWS}')
+        return ', '.join(parts)
 
 
 async def print_summary(
@@ -92,6 +97,7 @@ async def read_reasons(rpc: 'Rpc', last: 'Progress', status: 'TaskStatus') -> Re
         if row.depth == 0:
             reasons.starts.append(row)
         if reasons.counts.total() >= COUNTED_ROWS:
+            reasons.is_cut = True
             break
     return reasons
 

@@ -158,9 +158,7 @@ class Batch:
 
     @property
     def is_due(self) -> bool:
-        return (
-            len(self.finished) >= SAVE_PAGES or self.bytes >= self.DUE_BYTES or self.is_full
-        )
+        return len(self.finished) >= SAVE_PAGES or self.bytes >= self.DUE_BYTES or self.is_full
 
     @property
     def is_full(self) -> bool:

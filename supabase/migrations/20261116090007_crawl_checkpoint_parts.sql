@@ -282,8 +282,8 @@ revoke execute on function silkline.save_pages(public.crawl_jobs, jsonb)
   from public, anon, authenticated;
 
 -- Share what a crawl learned about hosts with all other crawls. Each part stands alone: what a
--- crawl does not tell keeps its stored value. A robots_status brings its robots_txt with it;
--- backoff_seconds 0 ends a backoff.
+-- crawl does not tell keeps its stored value. A robots_status brings its robots_txt and crawl
+-- delay with it, or that there is none; backoff_seconds 0 ends a backoff.
 create function silkline.save_hosts(p_hosts jsonb)
   returns void
   language plpgsql
@@ -323,7 +323,8 @@ begin
       (array_agg(sent.robots_status order by sent.nth desc)
         filter (where sent.robots_status is not null))[1] as robots_status,
       (array_agg(sent.crawl_delay_seconds order by sent.nth desc)
-        filter (where sent.crawl_delay_seconds is not null))[1] as crawl_delay_seconds,
+        filter (where num_nonnulls(sent.crawl_delay_seconds, sent.robots_status) > 0)
+      )[1] as crawl_delay_seconds,
       (array_agg(sent.backoff_seconds order by sent.nth desc)
         filter (where sent.backoff_seconds is not null))[1] as backoff_seconds,
       (array_agg(sent.error_streak order by sent.nth desc)
@@ -362,7 +363,11 @@ begin
     end,
     robots_status = coalesce(excluded.robots_status, host.robots_status),
     robots_fetched_at = coalesce(excluded.robots_fetched_at, host.robots_fetched_at),
-    crawl_delay_seconds = coalesce(excluded.crawl_delay_seconds, host.crawl_delay_seconds),
+    crawl_delay_seconds = case
+      when excluded.robots_fetched_at is null
+        then coalesce(excluded.crawl_delay_seconds, host.crawl_delay_seconds)
+      else excluded.crawl_delay_seconds
+    end,
     backoff_until = coalesce(excluded.backoff_until, host.backoff_until),
     error_streak = coalesce(excluded.error_streak, host.error_streak),
     last_error = coalesce(excluded.last_error, host.last_error),

@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(133);
+select plan(135);
 
 select tests.make_users('ann', 'bob');
 
@@ -658,10 +658,14 @@ select results_eq(
   $$ values (null::text, 404, 3) $$,
   'a robots.txt that is gone is forgotten, and nothing else'
 );
+select tests.checkpoint('hosts', '{"seq": 20, "hosts": [{"host": "slow.example", "robots_status": 200, "crawl_delay_seconds": 9}, {"host": "slow.example", "backoff_seconds": 1}]}');
+select is((select crawl_delay_seconds from public.crawl_hosts where host = 'slow.example'), 9::real, 'a crawl delay comes with the robots rules');
+select tests.checkpoint('hosts', '{"seq": 21, "hosts": [{"host": "slow.example", "robots_status": 200}]}');
+select is((select crawl_delay_seconds from public.crawl_hosts where host = 'slow.example'), null, 'and goes with them');
 select tests.checkpoint(
   'hosts',
   '{
-    "seq": 14,
+    "seq": 22,
     "hosts": [
       {"host": "parts.example", "robots_status": 200, "robots_txt": "User-agent: y"},
       {"host": "parts.example", "backoff_seconds": 5},
@@ -676,7 +680,7 @@ select results_eq(
   'of facts about one host in one batch the last word on each part counts'
 );
 select lives_ok(
-  $$ select tests.checkpoint('hosts', '{"seq": 15, "hosts": [{"host": "h.example", "error_streak": 2}, {"host": "H.example", "error_streak": 5}]}') $$,
+  $$ select tests.checkpoint('hosts', '{"seq": 23, "hosts": [{"host": "h.example", "error_streak": 2}, {"host": "H.example", "error_streak": 5}]}') $$,
   'two facts about one host in one batch are no mistake'
 );
 select is(

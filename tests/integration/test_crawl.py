@@ -5,6 +5,7 @@ import gzip
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from tests.support.site import Answer, Site, page, redirect
 from tests.support.stack import StackProcess
+from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
 
 LOOPBACK = ('--allow-network', '127.0.0.1/32', '--allow-network', '127.0.0.3/32')
@@ -134,7 +136,7 @@ def test_the_budget_is_of_pages_and_not_of_redirects(queue: Queue) -> None:
     site_pages = {'/': redirect('/start'), '/start': page(*(f'/{n}' for n in range(50)))}
     for number in range(50):
         site_pages[f'/{number}'] = redirect(f'/to/{number}')
-        site_pages[f'/to/{number}'] = page()
+        site_pages[f'/to/{number}'] = page(text=f'Words {number}.')
     with Site(site_pages) as site:
         job = crawl(queue, site, max_pages=10)
         assert len(pages(queue, job, site)) == 10
@@ -470,9 +472,12 @@ def test_a_site_that_wants_no_more_visitors_is_given_up(queue: Queue) -> None:
 def test_a_site_that_wants_much_patience_gives_its_slot_back_meanwhile(queue: Queue) -> None:
     with Site({'/': page('/a'), '/a': failing(429, {'Retry-After': '1800'})}) as site:
         job = enqueue(queue, site)
-        queue.wait_for('pending', job)
-        row = queue.job(job)
-        assert row['retry_count'] == 0
+        wait_until(
+            lambda: (row := queue.job(job))['attempt'] == 1 and row['status'] == 'pending',
+            seconds=20,
+            what='the job back in line',
+        )
+        assert queue.job(job)['retry_count'] == 0
         [wait] = queue.rows(
             'select extract(epoch from run_after - now())::float as seconds from crawl_jobs'
             ' where id = %s',
@@ -488,9 +493,7 @@ def test_crawl_delay_lies_between_requests(queue: Queue) -> None:
         crawl(queue, site)
         times = [asked.at for asked in site.log if asked.path != '/robots.txt']
         assert len(times) == 3
-        assert all(
-            later - earlier >= 0.45 for earlier, later in pairwise(times)
-        )
+        assert all(later - earlier >= 0.45 for earlier, later in pairwise(times))
 
 
 def test_robots_txt_is_fetched_once_for_all_jobs(queue: Queue) -> None:
@@ -515,3 +518,31 @@ def test_a_network_that_the_operator_did_not_allow_is_not_reached(queue: Queue) 
         job = crawl(queue, site)
         assert ends(queue, job, site) == {'/': 'forbidden_address'}
         assert site.log == []
+
+
+def test_a_slow_host_holds_up_no_other_of_a_list(queue: Queue) -> None:
+    with (
+        Site({'/robots.txt': robots('Crawl-delay: 60')}) as slow,
+        Site({'/robots.txt': robots()}, address='127.0.0.3') as fast,
+    ):
+        urls: list[str] = []
+        for site in (slow, fast):
+            for number in range(40):
+                site.pages[f'/{number}'] = page(text=f'Words {number}.')
+                urls.append(f'{site.url}/{number}')
+        job = enqueue(queue, slow, strategy='list', urls=urls, concurrency=4)
+        wait_until(lambda: len(fast.asked()) == 40, seconds=20, what='the pages of the fast host')
+        assert len(slow.asked()) == 1
+        queue.press('cancel', job)
+
+
+def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> None:
+    async def answer(request: web.Request) -> Answer:
+        number = int(request.query.get('page', 0))
+        return page('/?page=1') if not number else page(*(f'/?page={n}' for n in range(1, 500)))
+
+    with Site({'/robots.txt': robots()}, answer=answer) as site:
+        job = crawl(queue, site)
+        reasons = Counter(ends(queue, job, site).values())
+        assert reasons['done'] < 60
+        assert reasons['trap'] > 400

@@ -168,11 +168,11 @@ def test_a_url_without_its_scheme_is_taken_as_it_is_meant(
 def test_mistakes_are_told_before_anything_is_enqueued(
     user: User, words: list[str], code: int, said: str
 ) -> None:
-    before = user.run('jobs', '--limit', '1').stdout
+    before = user.lines('jobs', '--json')
     done = user.run('crawl', *words, code=code)
 
     assert said in done.stderr
-    assert user.run('jobs', '--limit', '1').stdout == before
+    assert user.lines('jobs', '--json') == before
 
 
 def test_the_project_of_the_environment_is_used_and_named(user: User, directory: Path) -> None:
@@ -205,49 +205,57 @@ def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
     user: User, number: signal.Signals
 ) -> None:
     process = user.start('crawl', f'{LONG_SITE}&n={number}', *NULL)
-    children = interrupt_at_work(process, number)
-    output, said = process.communicate(timeout=40)
-    job = job_of(said)
+    job, children = wait_for_pages(process)
+    os.kill(process.pid, number)
+    output = process.communicate(timeout=40)[0]
 
     assert process.returncode == 130
     assert output.startswith('stopped in ')
     assert f'silkline resume {job} goes on' in output
     assert user.run('jobs', '--status', 'stopped').stdout.count(job) == 1
     assert len(user.lines('pages', job, '--jsonl')) >= 1
-    assert not children & {found.pid for found in processes() if not found.is_zombie}
+    assert not children & running()
+
+
+def test_a_crawl_whose_worker_is_killed_goes_on_with_another(user: User) -> None:
+    process = user.start('crawl', 'https://killed.example/?pages=120&delay_ms=100', *NULL)
+    job, [worker] = wait_for_pages(process)
+    os.kill(worker, signal.SIGKILL)
+    output, said = process.communicate(timeout=60)
+
+    assert process.returncode == 0, said
+    assert 'the worker was killed; another one goes on' in said
+    assert ': 120 pages,' in output
+    assert len(user.lines('pages', job, '--jsonl')) == 120
 
 
 def test_interrupted_twice_a_crawl_ends_at_once(user: User) -> None:
-    process = user.start('crawl', f'{LONG_SITE}&twice=1&slow=1&slow_ms=30000', *NULL)
-    children = interrupt_at_work(process, signal.SIGINT, line='processing')
-    process.send_signal(signal.SIGINT)
+    # All but the first page take longer than the test.
+    process = user.start('crawl', f'{LONG_SITE}&slow=1&slow_ms=300000', *NULL)
+    job, children = wait_for_pages(process)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.stderr is not None
+    assert any('Ctrl-C again ends at once' in line for line in process.stderr)
+    os.kill(process.pid, signal.SIGINT)
     said = process.communicate(timeout=20)[1]
 
     assert process.returncode == 130
-    assert 'ended at once' in said
-    wait_until(
-        lambda: not children & {found.pid for found in processes() if not found.is_zombie},
-        seconds=10,
-        what='the end of the worker',
-    )
-    user.run('cancel', job_of(said))
+    assert f'ended at once; silkline show {job}' in said
+    wait_until(lambda: not children & running(), what='the end of the worker')
 
 
-def interrupt_at_work(
-    process: subprocess.Popen[str], number: signal.Signals, *, line: str = 'done, '
-) -> set[int]:
-    """Signal a crawl once it has pages; answer the processes it had started."""
+def wait_for_pages(process: subprocess.Popen[str]) -> tuple[str, set[int]]:
+    """Read what a crawl says until it has pages; answer its job, and what it has started."""
     assert process.stderr is not None
-    for said in process.stderr:
-        if (
-            said.startswith('processing')
-            and line in said
-            and not said.startswith('processing  0 d')
-        ):
-            break
-        if line == 'processing' and said.startswith(line):
+    said = ''
+    for line in process.stderr:
+        said += line
+        if re.match(r'processing  [1-9]', line):
             break
     children = {found.pid for found in processes() if found.parent == process.pid}
-    assert children
-    os.kill(process.pid, number)
-    return children
+    assert children, said
+    return job_of(said), children
+
+
+def running() -> set[int]:
+    return {found.pid for found in processes() if not found.is_zombie}

@@ -356,7 +356,9 @@ def test_a_reaper_leaves_a_job_alone_that_is_being_completed(database: Database)
     [
         ('complete_crawl_job', {'p_result': {'pages': 1}}),
         ('fail_crawl_job', {'p_error_code': 'oom'}),
+        ('fail_crawl_job', {'p_error_code': 'oom', 'p_suspects': [UUID(int=1)]}),
         ('release_crawl_job', {'p_reason': 'shutdown'}),
+        ('release_crawl_job', {'p_reason': 'later', 'p_after_seconds': 60}),
         ('release_crawl_job', {'p_reason': 'worker_restarted'}),
     ],
 )
@@ -375,6 +377,45 @@ def test_a_late_worker_changes_nothing_once_another_has_the_job(
 
     assert (answer['command'], answer['job_id']) == ('lost', None)
     assert digest(database) == before
+
+
+def test_a_job_put_off_while_a_user_pauses_it_stays_paused(database: Database) -> None:
+    job_id = enqueue(database)
+    lease = claim_one(database)
+    pauser, worker = service(database, autocommit=False), service(database)
+
+    call(pauser, 'pause_crawl_job', p_job_id=job_id)
+    later = partial(
+        command, worker, 'release_crawl_job', lease.token, p_reason='later', p_after_seconds=60
+    )
+    with in_background(later) as putting_off:
+        wait_until_blocked(database, worker)
+        pauser.commit()
+        assert putting_off.result(SECONDS_FOR_A_RACE) == 'pause'
+
+    job = job_row(database, job_id)
+    assert (job['status'], job['waits_for'], job['worker_id']) == ('paused', None, None)
+    assert broken_rules(database) == []
+
+
+def test_two_crawls_that_learn_of_one_host_at_once_both_keep_their_part(
+    database: Database,
+) -> None:
+    leases = [enqueue(database, f'h{number}.example') and claim_one(database) for number in (1, 2)]
+    first, second = service(database, autocommit=False), service(database)
+    robots = {'host': 'cdn.example', 'robots_status': 200, 'robots_txt': 'User-agent: *'}
+    backoff = {'host': 'cdn.example', 'backoff_seconds': 600, 'error_streak': 3}
+
+    checkpoint(first, leases[0].token, 1, hosts=[robots])
+    learn = partial(checkpoint, second, leases[1].token, 1, hosts=[backoff])
+    with in_background(learn) as learning:
+        wait_until_blocked(database, second)
+        first.commit()
+        learning.result(SECONDS_FOR_A_RACE)
+
+    [host] = checkpoint(database, leases[0].token, 2, want_hosts=['cdn.example'])['hosts']
+    assert (host['robots_txt'], host['error_streak']) == ('User-agent: *', 3)
+    assert host['backoff_seconds'] > 500
 
 
 def test_two_reapers_reap_each_lease_once(database: Database) -> None:

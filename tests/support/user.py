@@ -3,15 +3,15 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.stack import SILKLINE
-
 
 class User:
-    def __init__(self, directory: Path, **variables: str) -> None:
+    def __init__(self, directory: Path, *, python: str = sys.executable, **variables: str) -> None:
         self.directory = directory
+        self._silkline = [python, '-m', 'worker']
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -25,7 +25,7 @@ class User:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, and see that it answers with `code`."""
         done = subprocess.run(
-            [*SILKLINE, *words],
+            [*self._silkline, *words],
             cwd=self.directory,
             env={**self.environment, **variables},
             stdin=subprocess.DEVNULL,
@@ -41,7 +41,7 @@ class User:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command that goes on."""
         return subprocess.Popen(
-            [*SILKLINE, *words],
+            [*self._silkline, *words],
             cwd=self.directory,
             env=self.environment,
             stdin=subprocess.DEVNULL,

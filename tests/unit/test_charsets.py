@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.crawl.charsets import _CODECS, _NAMES, decode, name_of  # pyright: ignore[reportPrivateUsage]
+from worker.crawl.charsets import CODECS, NAMES, decode, name_of
 
 TEXT = 'Grüße, 世界'
 HTML = 'text/html'
@@ -87,7 +87,7 @@ def test_the_page_says_its_charset_at_its_beginning(head: str, name: str) -> Non
 def test_meta_counts_in_html_only() -> None:
     body = b'<meta charset=koi8-r> \xd0\xd2'
     assert decode(body, 'text/plain', is_html=False)[1] == 'windows-1252'
-    xml = '<?xml version="1.0" encoding="koi8-r"?>'.encode() + 'да'.encode('koi8-r')
+    xml = b'<?xml version="1.0" encoding="koi8-r"?>' + 'да'.encode('koi8-r')
     assert decode(xml, 'application/xml', is_html=False)[0].endswith('да')
 
 
@@ -101,8 +101,8 @@ def test_without_a_word_it_is_utf_8_if_it_can_be() -> None:
     assert decode(TEXT.encode(), None, is_html=True) == (TEXT, 'utf-8')
     assert decode(b'plain', HTML, is_html=True) == ('plain', 'utf-8')
     assert decode(b'', None, is_html=True) == ('', 'utf-8')
-    assert decode('Grüße – „ja“ €'.encode('cp1252'), HTML, is_html=True) == (
-        'Grüße – „ja“ €',
+    assert decode('Grüße „ja“ €'.encode('cp1252'), HTML, is_html=True) == (
+        'Grüße „ja“ €',
         'windows-1252',
     )
 
@@ -136,8 +136,8 @@ def test_labels_stand_for_what_browsers_take_them_for(
 
 
 def test_every_label_has_a_codec_of_python() -> None:
-    assert set(_NAMES.values()) == set(_CODECS)
-    for name, codec in _CODECS.items():
+    assert set(NAMES.values()) == set(CODECS)
+    for name, codec in CODECS.items():
         assert name_of(name) == name
         assert b'a\x00'.decode(codec, 'replace')
 
@@ -156,7 +156,8 @@ def test_nul_does_not_reach_the_text() -> None:
     assert decode(b'a\x00b', 'text/html; charset=koi8-r', is_html=True)[0] == 'a\ufffdb'
 
 
-@given(st.binary(max_size=200), st.sampled_from([None, '', *sorted(_NAMES)]), st.booleans())
+@settings(deadline=None)
+@given(st.binary(max_size=200), st.sampled_from([None, '', *sorted(NAMES)]), st.booleans())
 def test_nothing_raises_and_all_can_be_stored(
     body: bytes, label: str | None, is_html: bool
 ) -> None:
@@ -168,9 +169,10 @@ def test_nothing_raises_and_all_can_be_stored(
 
 
 @pytest.mark.parametrize(
-    'unit', [b'<meta ', b'<!--', b'<meta a=', b"<meta a='", b'<?xml ', b'\xff']
+    'unit', [b'<meta ', b'<!--', b'<meta a=', b"<meta a='", b'<?xml ', b'a', b'a ', b'\xff']
 )
 def test_hostile_bytes_take_linear_time(unit: bytes) -> None:
     started = time.process_time()
     decode(unit * (5_000_000 // len(unit)), HTML, is_html=True)
+    decode(b'<meta ' + unit * 5_000, HTML, is_html=True)
     assert time.process_time() - started < 5

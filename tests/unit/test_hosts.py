@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from worker import pipe
-from worker.crawl.hosts import MAX_PARKS, MAX_RATE_LIMITS, Host, Hosts
+from worker.crawl.hosts import MAX_PARKS, MAX_RATE_LIMITS, MOST_HOSTS, Host, Hosts
 
 
 def task(url: str) -> pipe.Task:
@@ -192,5 +192,28 @@ def test_how_long_everything_has_to_wait_is_known() -> None:
         assert line.wait_seconds(now) == 500
         line.drop_lines()
         assert (line.wait_seconds(now), line.in_line) == (0, 0)
+
+    within_a_loop(scenario)
+
+
+def test_hosts_that_have_to_be_waited_for_leave_others_starved() -> None:
+    async def scenario() -> None:
+        line = hosts(concurrency=2)
+        now = asyncio.get_running_loop().time()
+        line['a.example'].is_ready = True
+        line.put(task('https://a.example/'))
+        assert not line.is_starved(now)
+        line['a.example'].leave_alone(now, 100)
+        assert line.is_starved(now)
+
+    within_a_loop(scenario)
+
+
+def test_a_site_with_endless_hosts_fills_no_memory() -> None:
+    async def scenario() -> None:
+        line = hosts()
+        for number in range(3 * MOST_HOSTS):
+            line[f'{number}.example'].is_ready = True
+        assert len(line._hosts) <= MOST_HOSTS  # pyright: ignore[reportPrivateUsage]
 
     within_a_loop(scenario)

@@ -77,10 +77,12 @@ def _table() -> tuple[dict[str, str], dict[str, str]]:
     return names, codecs
 
 
-_NAMES, _CODECS = _table()
+NAMES, CODECS = _table()
 _HEADER = re.compile(r'charset\s*=\s*["\']?\s*([^\s"\';,]+)', re.IGNORECASE)
 _TAG = re.compile(rb'<!--.*?(?:-->|\Z)|<meta[\s/]([^>]*)', re.IGNORECASE | re.DOTALL)
-_ATTRIBUTE = re.compile(rb'([^\s=/>"\']+)\s*=\s*(?:"([^"]*)"|\'([^\']*)\'|([^\s>"\']+))')
+_ATTRIBUTE = re.compile(
+    rb'(?<![^\s"\'/])([^\s=/>"\']++)\s*+=\s*+(?:"([^"]*)"|\'([^\']*)\'|([^\s>"\']+))'
+)
 _XML = re.compile(rb'<\?xml\s[^>]{0,200}?encoding\s*=\s*["\']\s*([A-Za-z0-9._:-]+)')
 _BOMS = ((b'\xef\xbb\xbf', 'utf-8'), (b'\xff\xfe', 'utf-16le'), (b'\xfe\xff', 'utf-16be'))
 
@@ -110,7 +112,7 @@ def charset_of(content_type: str) -> str | None:
 
 def name_of(label: str) -> str | None:
     """The standard's name for a label: windows-1252 for latin1."""
-    return _NAMES.get(label.strip().lower())
+    return NAMES.get(label.strip().lower())
 
 
 def _declared(body: bytes, *, is_html: bool) -> str | None:
@@ -144,7 +146,7 @@ def _from_meta(head: bytes) -> str | None:
 
 
 def _text(body: bytes, name: str) -> str:
-    return _without_nul(body.decode(_CODECS[name], 'replace'))
+    return _without_nul(body.decode(CODECS[name], 'replace'))
 
 
 def _without_nul(text: str) -> str:

@@ -101,7 +101,7 @@ class Egress:
     ) -> None:
         self.rules = AddressRules(allow_networks)
         self.names = Names(self.rules, resolve)
-        self._user_agent = user_agent
+        self.user_agent = user_agent
         self._connections = connections
         self._tls = tls
         self._origins: dict[str, Origin] = {}
@@ -112,7 +112,7 @@ class Egress:
             socket_factory=self._open_socket,
             connections=self._connections,
             tls=self._tls,
-            user_agent=self._user_agent,
+            user_agent=self.user_agent,
         )
         return self
 

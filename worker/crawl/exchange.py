@@ -24,6 +24,8 @@ HEADER_BYTES = 16 * 1024
 HEADER_COUNT = 128
 # A body that is not wanted is read all the same when that is cheaper than a new connection.
 DRAIN_BYTES = 16 * 1024
+# Interim responses (100 to 199) before the real one; each takes memory, and no time at all.
+MOST_INTERIM = 10
 
 
 class ForbiddenAddress(PermissionError):
@@ -70,6 +72,16 @@ class Answer(aiohttp.ClientResponse):
     """Remembers the address, which is gone once a short response has been read."""
 
     address = ''
+    interims = 0
+
+    @property
+    def _continue(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What aiohttp looks at once for each interim response: the place to count them."""
+        self.interims += 1
+        if self.interims > MOST_INTERIM:
+            raise aiohttp.ClientResponseError(
+                self.request_info, self.history, message='interim responses without end'
+            )
 
     def start(self, connection: Any) -> 'CoroutineType[Any, Any, aiohttp.ClientResponse]':
         peer = connection.transport.get_extra_info('peername')

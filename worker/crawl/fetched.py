@@ -28,6 +28,8 @@ class Fetched:
     page: pipe.Page | None = None
     links: Sequence[str] = field(default_factory=tuple[str, ...])
     link_kind: LinkKind = 'page'
+    # Of the body, to know one that comes back under many URLs.
+    fingerprint: int | None = None
     # Of the request; a sign of the host's load.
     seconds: float = 0.0
 

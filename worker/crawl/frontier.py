@@ -95,6 +95,14 @@ class Frontier:
                 self._redirected_starts.add(start)
                 self._scope.extend(start)
 
+    def saw(self, url: str, fingerprint: int) -> None:
+        """A page came: one that comes back under many URLs makes a trap of them."""
+        self._scope.saw(url, str(fingerprint))
+
+    def is_trapped(self, url: str) -> bool:
+        """Whether a URL has turned out to be of a trap since it was found."""
+        return self._scope.echoes.is_parked(url)
+
     async def finish(self, task: pipe.Task, fetched: Fetched) -> None:
         self.counts[fetched.status] += 1
         await self._sender.send(

@@ -8,7 +8,7 @@ are kept here and fetched by `manners.py`. Nothing here touches the network or t
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ WEIGHTS: Mapping[Trouble, int] = {'connection': 4, 'server': 1, 'rate_limited': 
 STREAK_POINTS = 20
 MAX_PARKS = 3
 MAX_RATE_LIMITS = 4
+# A site may have more hosts than anybody can count.
+MOST_HOSTS = 5000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,6 +139,8 @@ class Hosts:
     def __getitem__(self, name: str) -> Host:
         host = self._hosts.get(name)
         if host is None:
+            if len(self._hosts) >= MOST_HOSTS:
+                self._forget_idle()
             host = self._hosts[name] = Host(
                 name=name,
                 max_open=self.concurrency,
@@ -146,8 +150,13 @@ class Hosts:
             self.unknown.add(name)
         return host
 
-    def __iter__(self) -> Iterator[Host]:
-        return iter(self._hosts.values())
+    def _forget_idle(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._hosts = {
+            name: host
+            for name, host in self._hosts.items()
+            if host.line or host.open or not host.is_ready or host.alone_until > now
+        }
 
     @property
     def in_line(self) -> int:
@@ -203,6 +212,13 @@ class Hosts:
         for host in self._waiting:
             host.line.clear()
         self._waiting.clear()
+
+    def is_starved(self, now: float) -> bool:
+        """Whether more could be open, but for hosts that have to be waited for."""
+        return self.open < self.concurrency and all(
+            host.open >= min(host.limit, host.max_open) or host.may_go_at() > now + 1.0
+            for host in self._waiting
+        )
 
     def wait_seconds(self, now: float) -> float:
         """Until the first URL in line may go, as far as that is known; 0 with nothing in line."""

@@ -80,7 +80,7 @@ class HttpFetcher:
             return failed(error)
         status = response.status
         if 200 <= status < 300:
-            return self._read(response, task=task, url=url)
+            return self._understand(response, task, url)
         if status == 304 and (task.etag or task.last_modified):
             return Fetched(
                 status='done', http_status=304, not_modified=True, seconds=response.seconds
@@ -95,6 +95,19 @@ class HttpFetcher:
             retry_after_seconds=retry_after_seconds(response.headers.get('Retry-After')),
             seconds=response.seconds,
         )
+
+    def _understand(self, response: 'Response', task: pipe.Task, url: str) -> Fetched:
+        try:
+            return self._read(response, task=task, url=url)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # A mistake of a plugin, or of this engine: of one page, not of the crawl.
+            return Fetched(
+                status='error',
+                http_status=response.status,
+                error=f'it could not be read: {type(error).__name__}: {error}',
+            )
 
     def _conditions(self, task: pipe.Task) -> Mapping[str, str]:
         if not self._options.only_changes:

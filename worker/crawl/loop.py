@@ -125,7 +125,8 @@ class Crawl:
                     return self._later(due)
                 await self._wait_for_move(max(patience, due))
                 patience = min(2 * patience, LONGEST_PATIENCE_SECONDS)
-            if (wait := await self._wait_for_room()) > LATER_SECONDS:
+            wait = await self._wait_for_room(is_more_there=bool(answer.tasks))
+            if wait > LATER_SECONDS:
                 self.hosts.drop_lines()
                 return self._later(wait)
 
@@ -137,17 +138,16 @@ class Crawl:
             await self.link.send(pipe.WantHosts(hosts=asked))
         answer = await self.link.want_tasks(min(max(count, 0), 1000))
         self.frontier.take_redirected_starts(answer.redirected_starts)
-        for task in answer.tasks:
-            self.hosts.put(task)
+        if not self.link.leaving.is_set():
+            for task in answer.tasks:
+                self.hosts.put(task)
         known = {host.host: host for host in answer.hosts}
         for name in asked:
             self._group.create_task(self._prepare(self.hosts[name], known), name=f'robots {name}')
         for stored in answer.links:
             links = [link for link in stored.links if isinstance(link, str)]
             if self.strategy.follows('page', depth=stored.depth):
-                await self.frontier.discover(
-                    links, depth=stored.depth + 1, found_on=stored.url_key
-                )
+                await self.frontier.discover(links, depth=stored.depth + 1, found_on=stored.url_key)
         self._pace()
         return answer
 
@@ -164,16 +164,19 @@ class Crawl:
         self._asked_at, self._ended_before = now, self._ended
         self._ahead = int(max(2 * self.options.concurrency, min(rate, MOST_AHEAD)))
 
-    async def _wait_for_room(self) -> float:
+    async def _wait_for_room(self, *, is_more_there: bool) -> float:
         """Until URLs are needed. Answers how long everything in line has to wait still."""
         low = max(self._ahead // 2, self._ahead - ASK_EACH)
         while not self.link.leaving.is_set():
             if self._held <= low or self.hosts.unknown:
                 break
-            if not self.hosts.open:
-                seconds = self.hosts.wait_seconds(asyncio.get_running_loop().time())
-                if seconds > LATER_SECONDS:
-                    return seconds
+            now = asyncio.get_running_loop().time()
+            if not self.hosts.open and self.hosts.wait_seconds(now) > LATER_SECONDS:
+                break
+            if is_more_there and self._held < MOST_AHEAD and self.hosts.is_starved(now):
+                # URLs of other hosts may be behind those in line.
+                self._ahead = min(self._held + 2 * self.options.concurrency, MOST_AHEAD)
+                break
             self.moved.clear()
             await self._wait_for_move(1.0)
         if self._held and not self.hosts.open:
@@ -240,6 +243,8 @@ class Crawl:
                 await self._refuse(host, task)
             elif not self.manners.allows(host, task.url):
                 await self.frontier.skip(task, 'robots')
+            elif self.frontier.is_trapped(task.url):
+                await self.frontier.skip(task, 'trap')
             else:
                 await self.link.send(pipe.Begun(url_key=task.url_key, url=task.url))
                 await self._settle(host, task, await self.fetcher.fetch(task))
@@ -263,11 +268,11 @@ class Crawl:
         if fetched.redirect is not None:
             await self.frontier.redirect(task, fetched, fetched.redirect)
             return
+        if fetched.fingerprint is not None:
+            self.frontier.saw(task.url, fetched.fingerprint)
         # Before Finished: if the process dies in between, the page is fetched again.
         if fetched.links and self.strategy.follows(fetched.link_kind, depth=task.depth):
-            await self.frontier.discover(
-                fetched.links, depth=task.depth + 1, found_on=task.url_key
-            )
+            await self.frontier.discover(fetched.links, depth=task.depth + 1, found_on=task.url_key)
         await self.frontier.finish(task, fetched)
 
     async def _take_trouble(self, host: Host, task: pipe.Task, fetched: Fetched) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from worker import pipe
+from worker.crawl.charsets import decode
 from worker.crawl.hosts import Host
 from worker.crawl.retries import pause_seconds, retry_after_seconds, status_text
 from worker.crawl.robots import Robots, verdict_of
@@ -114,7 +115,9 @@ class Manners:
             # RFC 9309: after five redirects it counts as not there.
             return 404, None, None, None
         patience_seconds = retry_after_seconds(response.headers.get('Retry-After'))
-        text = response.body[:MAX_ROBOTS_BYTES].decode('utf-8-sig', 'replace')
+        text, _ = decode(
+            response.body[:MAX_ROBOTS_BYTES], 'text/plain; charset=utf-8', is_html=False
+        )
         is_rules = verdict_of(response.status) == 'rules'
         return response.status, text if is_rules else None, patience_seconds, None
 

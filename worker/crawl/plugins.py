@@ -123,9 +123,7 @@ def load(entry_point: EntryPoint) -> Found:
             version=version,
             error=f'{type(error).__name__}: {error}'[:500],
         )
-    return Found(
-        name=entry_point.name, kind=kind, package=package, version=version, plugin=plugin
-    )
+    return Found(name=entry_point.name, kind=kind, package=package, version=version, plugin=plugin)
 
 
 def checked_kind(plugin: Any) -> Kind:

@@ -77,18 +77,14 @@ class Reader:
         if kind == 'xml' or (kind in ('', 'text') and is_sitemap(response.body)):
             return self._read_sitemap(response, url)
         is_html = kind == 'html' or (kind == '' and response.body.lstrip()[:1] == b'<')
-        text, charset = decode(
-            response.body, response.headers.get('Content-Type'), is_html=is_html
-        )
+        text, charset = decode(response.body, response.headers.get('Content-Type'), is_html=is_html)
         if is_html:
             return self._read_html(response, url, text, charset)
         return self._read_text(response, url, text, charset, is_markdown=kind == 'markdown')
 
     def _read_html(self, response: 'Response', url: str, text: str, charset: str) -> Fetched:
         options = self._options
-        extracted = read_html(
-            text, url=url, markdown=options.markdown, extractor=self._extractor
-        )
+        extracted = read_html(text, url=url, markdown=options.markdown, extractor=self._extractor)
         directives = extracted.robots | header_directives(
             response.headers.get('X-Robots-Tag'), self._agent
         )
@@ -179,6 +175,7 @@ class Reader:
             bytes=len(response.body),
             links=draft.links,
             seconds=response.seconds,
+            fingerprint=hash(response.body),
             page=page_of(
                 response,
                 draft,
@@ -228,9 +225,7 @@ def header(response: 'Response', name: str) -> str | None:
     return value[:1000] if value else None
 
 
-def skipped(
-    response: 'Response', reason: pipe.SkipReason, *, links: Sequence[str] = ()
-) -> Fetched:
+def skipped(response: 'Response', reason: pipe.SkipReason, *, links: Sequence[str] = ()) -> Fetched:
     return Fetched(
         status='skipped',
         http_status=response.status,

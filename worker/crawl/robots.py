@@ -6,7 +6,7 @@ with a version are not found. Fetching, status and age of the file are left to t
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
@@ -24,8 +24,6 @@ _FIELDS = {
     'sitemap': 'sitemap', 'site-map': 'sitemap',
 }  # fmt: skip
 _LINE_END = re.compile('\r\n|\r|\n')
-_LINE = re.compile(r'[ \t]*([A-Za-z][A-Za-z _-]*?)[ \t]*:[ \t]*(.*)', re.DOTALL)
-_LINE_WITHOUT_COLON = re.compile(r'[ \t]*([A-Za-z-]+)[ \t]+([*/].*)', re.DOTALL)
 _TOKEN = re.compile('[A-Za-z_-]+')
 _COMPATIBLE = re.compile(r'\(compatible;\s*([A-Za-z_-]+)')
 _NORMAL_PATH = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!&'()+,;=]*")
@@ -59,12 +57,13 @@ def product_token(agent: str) -> str:
 class Robots:
     """The rules of one robots.txt."""
 
-    def __init__(self, groups: dict[str, 'Group'], sitemaps: Sequence[str]) -> None:
+    def __init__(self, groups: dict[str, list['Membership']], sitemaps: Sequence[str]) -> None:
         self.groups = groups
         self.sitemaps = sitemaps
-        self.rules = {token: Rules(group) for token, group in groups.items()}
-        self.last_agent = ''
-        self.last_group = '*'
+        # A crawl has one agent, and asks for it again and again: its rules are made once.
+        self.agent: str | None = None
+        self.rules = Rules(())
+        self.delay_seconds: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> 'Robots':
@@ -73,78 +72,94 @@ class Robots:
             # Half a line could say more, or less, than the whole.
             text = text[:MAX_CHARACTERS]
             text = text[: max(text.rfind('\n'), text.rfind('\r')) + 1]
-        groups: dict[str, Group] = {}
+        groups: dict[str, list[Membership]] = {}
         sitemaps: dict[str, None] = {}
-        members: list[Group] = []
-        is_open = True
+        # The lines before any group are one that nobody belongs to.
+        group = Group()
         for line in _LINE_END.split(text.removeprefix('\ufeff')):
-            found = _LINE.fullmatch(line.partition('#')[0]) or _LINE_WITHOUT_COLON.fullmatch(
-                line.partition('#')[0]
-            )
-            name = _FIELDS.get(found[1].lower()) if found else None
-            if found is None or name is None:
-                continue
-            value = found[2].strip(' \t\x00')
+            name, value = _name_and_value(line.partition('#')[0])
             if name == 'agent':
-                if not is_open:
-                    members, is_open = [], True
-                token = _line_token(value)
-                members.append(groups.setdefault(token, Group()) if token else Group())
+                if group.is_closed:
+                    group = Group()
+                group.size += 1
+                memberships = groups.setdefault(_line_token(value), [])
+                if not memberships or memberships[-1].group is not group:
+                    memberships.append(Membership(group, group.size))
+            elif name == 'allow' or name == 'disallow':
+                group.add_rule(value, is_allow=name == 'allow')
+            elif name == 'delay':
+                group.add_delay(value)
             elif name == 'sitemap':
                 # A # belongs to a URL; only one after a space begins a comment.
                 address = line.partition(':')[2].partition(' #')[0].strip()
                 if address:
                     sitemaps[address] = None
-            elif name == 'delay':
-                for group in members:
-                    group.delay(value)
-            else:
-                is_open = False
-                for group in members:
-                    group.rule(value, is_allow=name == 'allow')
         return cls(groups, list(sitemaps))
 
     def allows(self, url: str, agent: str) -> bool:
         """Whether a crawler, by its token or its whole User-Agent, may fetch an absolute URL."""
-        rules = self.rules.get(self._group_of(agent))
-        if rules is None or rules.is_empty:
+        if agent != self.agent:
+            self._choose(agent)
+        if self.rules.is_empty:
             return True
         path = _path_of(url)
-        return path == '/robots.txt' or rules.allow(path)
+        return path == '/robots.txt' or self.rules.allow(path)
 
     def crawl_delay_seconds(self, agent: str) -> float | None:
         """The Crawl-delay of the group that applies, an hour at most."""
-        group = self.groups.get(self._group_of(agent))
-        return group.delay_seconds if group else None
+        if agent != self.agent:
+            self._choose(agent)
+        return self.delay_seconds
 
-    def _group_of(self, agent: str) -> str:
-        """The group that applies to an agent. A crawl has one, and asks for it again and again."""
-        if agent != self.last_agent:
-            token = product_token(agent)
-            self.last_agent, self.last_group = agent, token if token in self.groups else '*'
-        return self.last_group
+    def _choose(self, agent: str) -> None:
+        token = product_token(agent)
+        if not token or token not in self.groups:
+            token = '*'  # noqa: S105 - no secret: the group for everybody
+        memberships = self.groups.get(token, [])
+        self.agent = agent
+        self.rules = Rules(pattern for member in memberships for pattern in member.group.patterns)
+        self.delay_seconds = next(
+            (
+                seconds
+                for member in memberships
+                for size, seconds in member.group.delays
+                if member.position <= size
+            ),
+            None,
+        )
 
 
 @dataclass(slots=True)
 class Group:
-    """What all groups of one agent say together."""
+    """User-agent lines and the rules below them. Agents share it: many times many is too many."""
 
     patterns: dict[tuple[str, bool], None] = field(default_factory=dict[tuple[str, bool], None])
-    delay_seconds: float | None = None
+    # With the number of agents so far: a Crawl-delay does not end the group, yet it was
+    # written for the agents above it.
+    delays: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    size: int = 0
+    is_closed: bool = False
 
-    def rule(self, value: str, *, is_allow: bool) -> None:
+    def add_rule(self, value: str, *, is_allow: bool) -> None:
+        self.is_closed = True
         # An empty rule matches nothing, and so does one that begins as no path can.
         if value[:1] in ('/', '*'):
             self.patterns[value, is_allow] = None
 
-    def delay(self, value: str) -> None:
+    def add_delay(self, value: str) -> None:
         try:
             seconds = float(value)
         except ValueError:
             return
         # Not a number compares as false.
-        if seconds >= 0 and self.delay_seconds is None:
-            self.delay_seconds = min(seconds, MAX_CRAWL_DELAY_SECONDS)
+        if seconds >= 0:
+            self.delays.append((self.size, min(seconds, MAX_CRAWL_DELAY_SECONDS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    group: Group
+    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +187,11 @@ class Wildcard:
 class Rules:
     """The patterns of a group, ready to match: the longest decides, and of two equal the allow."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, patterns: Iterable[tuple[str, bool]]) -> None:
         self.exact: dict[str, tuple[int, bool]] = {}
         self.prefixes: dict[str, tuple[int, bool]] = {}
         wildcards: list[Wildcard] = []
-        for text, is_allow in group.patterns:
+        for text, is_allow in patterns:
             is_anchored = text.endswith('$')
             parts = (text[:-1] if is_anchored else text.rstrip('*')).split('*')
             normal = '*'.join(map(_normal, parts))
@@ -215,6 +230,16 @@ class Rules:
             if path.startswith(rule.first) and rule.continues(path):
                 return (rule.octets, rule.is_allow)
         return best
+
+
+def _name_and_value(line: str) -> tuple[str | None, str]:
+    name, colon, value = line.partition(':')
+    if not colon:
+        # A forgotten colon is forgiven where a path shows what was meant.
+        name, _, value = line.strip().partition(' ')
+        if value.lstrip()[:1] not in ('/', '*') and name.lower() != 'user-agent':
+            return None, ''
+    return _FIELDS.get(name.strip().lower()), value.strip(' \t\x00')
 
 
 def _line_token(value: str) -> str:

@@ -116,10 +116,12 @@ class Joiner:
             page = parse(base)
         except (ValueError, TypeError):
             return []
-        here = page.href.partition('#')[0]
-        path_end = here.find('?')
-        origin = here[: here.find('/', 8)]
-        directory = here[: here.rfind('/', 0, path_end if path_end >= 0 else len(here)) + 1]
+        whole = page.href.partition('#')[0]
+        origin = whole[: whole.find('/', 8)]
+        path = whole.partition('?')[0]
+        directory = path[: path.rfind('/') + 1]
+        # What a link within the page means, #part.
+        here = _join_or_none(page, '')
         if self.young_entries >= self.max_young:
             self.old, self.young, self.young_entries = self.young, {}, 0
         of_site = self.young.setdefault(origin, {})
@@ -131,7 +133,7 @@ class Joiner:
             elif href in of_directory:
                 found[of_directory[href]] = None
             elif href[:1] == '#':
-                found[_join_or_none(page, '')] = None
+                found[here] = None
             else:
                 found[self._learn(page, href, origin=origin, directory=directory)] = None
         found.pop(None, None)

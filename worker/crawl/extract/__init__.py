@@ -5,30 +5,24 @@ extractor finds the main content (`main_content.py`) and writes it (`markdown.py
 exception never loses a page: it is told in `error`.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from worker.crawl.extract.builtin import EXTRACTOR, EXTRACTOR_VERSION, full_markdown, main_markdown
 from worker.crawl.extract.facts import Anchor, Facts, read_facts
-from worker.crawl.extract.links import Resolver
-from worker.crawl.extract.main_content import find_main
-from worker.crawl.extract.markdown import MAX_CHARACTERS, write_markdown
-from worker.crawl.extract.measure import measure
-from worker.crawl.extract.parser import build_tree, parse_html
+from worker.crawl.extract.markdown import MAX_CHARACTERS
+from worker.crawl.extract.parser import TooCostly, parse_html
+from worker.crawl.extract.plain_text import plain_facts, plain_text
 
 __all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extracted', 'Extractor', 'read_html']
 
-EXTRACTOR = 'silkline'
-# Goes up with each release whose Markdown differs from the last one's for any page: whoever
-# compares pages over time can tell a change of the page from a change of the extractor.
-EXTRACTOR_VERSION = '1'
-
-_ARTICLE = re.compile(r'"@type"\s*:\s*"(?:News|Blog|Reportage)?(?:Article|Posting)"')
-_TAG = re.compile(r'<[^>]{0,2000}>')
+MAX_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
+    """What a page says; addresses are as written in it, neither joined nor checked."""
+
     title: str | None
     description: str | None
     language: str | None
@@ -59,31 +53,32 @@ def read_html(
     markdown: Literal['main', 'full', 'none'],
     extractor: Extractor | None = None,
 ) -> Extracted:
-    """Read one page. Never raises, whatever the HTML."""
+    """Read one page. Never raises, whatever the HTML or the extractor."""
     facts = Facts()
     text: str | None = None
     error: str | None = None
     try:
         document = parse_html(html)
         facts = read_facts(document)
-        if markdown != 'none':
-            if extractor is not None:
-                text = extractor.markdown(html, url=url)[:MAX_CHARACTERS]
-            else:
-                nodes = build_tree(document)
-                resolver = Resolver(url, facts.base)
-                if nodes and markdown == 'main':
-                    main = find_main(
-                        nodes,
-                        title=facts.title,
-                        is_article=facts.is_article or _ARTICLE.search(html) is not None,
-                    )
-                    text = write_markdown(main, resolver, keeps_junk=False)
-                elif nodes:
-                    measure(nodes)
-                    text = write_markdown(nodes[0], resolver, keeps_junk=True)
+        if markdown == 'none':
+            pass
+        elif extractor is not None:
+            text = extractor.markdown(html, url=url)[:MAX_CHARACTERS]
+        elif markdown == 'main':
+            text = main_markdown(document, facts, html=html, url=url)
+        else:
+            text = full_markdown(document, facts, url=url)
+    except TooCostly as caught:
+        error = f'read as plain text: {caught}'
+        facts = plain_facts(html)
+        text = None if markdown == 'none' else plain_text(html)
     except Exception as caught:
-        error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:500]
+        error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:MAX_ERROR]
+    name, version = None, None
+    if text is not None:
+        by_plugin = extractor is not None and error is None
+        name = extractor.name if extractor is not None and by_plugin else EXTRACTOR
+        version = extractor.version if extractor is not None and by_plugin else EXTRACTOR_VERSION
     return Extracted(
         title=facts.title,
         description=facts.description,
@@ -94,11 +89,7 @@ def read_html(
         anchors=facts.anchors,
         headings=facts.headings,
         markdown=text,
-        extractor=None if text is None else extractor.name if extractor else EXTRACTOR,
-        extractor_version=None
-        if text is None
-        else extractor.version
-        if extractor
-        else EXTRACTOR_VERSION,
+        extractor=name,
+        extractor_version=version,
         error=error,
     )

@@ -21,14 +21,13 @@ _NOT_LANGUAGES = frozenset(
     'default none text plaintext plain nohighlight no-highlight notranslate txt'
     ' wrapper wrap code block lines line source guess'.split()
 )
-_TICKS = re.compile(r'^\s*(`{3,})', re.MULTILINE)
+_TICKS = re.compile(r'^[ \t]*(`{3,})', re.MULTILINE)
 
 
 def code_block(node: Node) -> str:
     pieces: list[str] = []
     _collect(node, pieces)
-    text = ''.join(pieces).replace('\r\n', '\n').replace('\r', '\n').expandtabs(4).strip('\n')
-    text = '\n'.join(line.rstrip() for line in text.split('\n'))
+    text = ''.join(pieces).replace('\r\n', '\n').replace('\r', '\n').strip('\n')
     if not text.strip():
         return ''
     longest = max((len(run) for run in _TICKS.findall(text)), default=2)

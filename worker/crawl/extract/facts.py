@@ -6,7 +6,7 @@ wanted, and then every microsecond counts.
 
 from dataclasses import dataclass, field
 
-from turbohtml import Document
+from turbohtml import Document, Namespace
 
 from worker.crawl.extract.parser import fact_elements
 from worker.crawl.extract.tree import HEADINGS
@@ -39,7 +39,7 @@ class Facts:
 
 
 def read_facts(document: Document) -> Facts:
-    title = description = social = canonical = base = None
+    title = description = social = social_title = canonical = base = None
     is_article = False
     robots: set[str] = set()
     anchors: list[Anchor] = []
@@ -64,9 +64,11 @@ def read_facts(document: Document) -> Facts:
             if name == 'og:type':
                 is_article = is_article or content.strip().lower().startswith('article')
             elif name in ROBOTS_NAMES:
-                robots.update(part.strip().lower() for part in content.split(','))
+                robots.update(content.lower().replace(',', ' ').split())
             elif name == 'description':
                 description = description or one_line(content, MAX_DESCRIPTION)
+            elif name == 'og:title':
+                social_title = social_title or one_line(content, MAX_TITLE)
             elif name == 'og:description':
                 social = social or one_line(content, MAX_DESCRIPTION)
         elif tag == 'link':
@@ -74,20 +76,20 @@ def read_facts(document: Document) -> Facts:
             if canonical is None and rel is not None and 'canonical' in rel.lower().split():
                 canonical = (element.attr('href') or '').strip() or None
         elif tag == 'title':
-            if title is None:
+            if title is None and element.namespace is Namespace.HTML:
                 title = one_line(element.text, MAX_TITLE)
         elif base is None:
             base = (element.attr('href') or '').strip() or None
     root = document.root
     language = root.attr('lang') if root is not None else None
     return Facts(
-        title=title or None,
+        title=title or social_title or None,
         description=description or social or None,
         language=(language or '').strip()[:35] or None,
         canonical=canonical,
         base=base,
         is_article=is_article,
-        robots=frozenset(part for part in robots if part),
+        robots=frozenset(robots),
         anchors=anchors,
         headings=headings,
     )

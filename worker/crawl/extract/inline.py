@@ -24,7 +24,7 @@ _EMPHASIS = {
     'strike': '~~',
 }
 _CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
-_SPECIAL = re.compile(r'[\\`*]|<(?=[a-zA-Z/!?])|\](?=[(\[:])|(?<!\w)_(?=\w)|(?<=\w)_(?!\w)')
+_SPECIAL = re.compile(r'[\\`*]|<(?=[a-zA-Z/!?])|\](?=[(\[:])|(?<![^\W_])_+|_+(?![^\W_])')
 _TICKS = re.compile(r'`+')
 _SELF_LINKS = frozenset({'¶', '#', '§', '\uf0c1', '🔗', '\u200b', '', '\u200b#', '⚓', '∞'})
 _SELF_LINK_NAMES = re.compile(r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor')
@@ -33,16 +33,15 @@ _PIXEL = frozenset({'0', '1', '1px', '0px'})
 
 
 class Inline:
-    def __init__(self, resolver: Resolver, *, keeps_junk: bool) -> None:
+    def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
-        self.keeps_junk = keeps_junk
         self._marks: list[str] = []
 
     def escape(self, text: str) -> str:
         if BREAK in text:
             text = text.replace(BREAK, ' ')
         if _SPECIAL.search(text):
-            return _SPECIAL.sub(r'\\\g<0>', text)
+            return _SPECIAL.sub(lambda found: ''.join(f'\\{mark}' for mark in found[0]), text)
         return text
 
     def line(self, node: Node) -> str:
@@ -65,7 +64,7 @@ class Inline:
 
     def write(self, node: Node, pieces: list[str]) -> None:
         tag = node.tag
-        if node.is_junk and not self.keeps_junk:
+        if node.is_junk:
             return
         if tag == 'a':
             self._link(node, pieces)
@@ -85,8 +84,16 @@ class Inline:
             pieces.append('"')
             self._inside(node, pieces)
             pieces.append('"')
+        elif tag == 'input':
+            # Only Markdown of task lists is written as boxes that nobody can tick.
+            if node.get('type') == 'checkbox' and node.get('disabled') is not None:
+                pieces.append('[ ] ' if node.get('checked') is None else '[x] ')
         elif tag == 'math':
             self._math(node, pieces)
+        elif tag == 'label':
+            # Labels stand apart by style alone.
+            self._inside(node, pieces)
+            pieces.append(' ')
         elif tag != 'wbr':
             self._inside(node, pieces)
 
@@ -95,7 +102,7 @@ class Inline:
             if isinstance(child, str):
                 pieces.append(self.escape(child))
             elif child.tag in BLOCKS:
-                if not child.is_junk or self.keeps_junk:
+                if not child.is_junk:
                     pieces.append(' ')
                     self._inside(child, pieces)
                     pieces.append(' ')

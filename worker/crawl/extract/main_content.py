@@ -5,6 +5,8 @@ to where the page itself says its content is, then to the smallest node that sti
 prose. A name alone never drops what holds most of the page's prose.
 """
 
+from dataclasses import dataclass
+
 from worker.crawl.extract import vocabulary
 from worker.crawl.extract.measure import measure
 from worker.crawl.extract.tree import HEADINGS, Node
@@ -14,10 +16,17 @@ SUSPICIOUS = 0.2
 SHARE_OF_CHILD = 0.75
 SHORTEST_TITLE = 8
 MOST_BEFORE_TITLE = 0.6
-_NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', 'dl'})
+_NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', 'dl', *HEADINGS})
 
 
-def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Node:
+@dataclass(frozen=True, slots=True)
+class Main:
+    root: Node
+    # The page's heading, when it stands outside of the root.
+    heading: Node | None
+
+
+def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main:
     measure(nodes)
     all_prose = nodes[0].good
     title_at = find_title(nodes, title or '')
@@ -25,7 +34,7 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Node
         set_apart_what_comes_before(nodes, title_at)
     mark_junk(nodes, is_article=is_article)
     measure(nodes)
-    best = descend(claimed(nodes))
+    best = descend(claimed(nodes), is_article=is_article)
     if best.good < SUSPICIOUS * all_prose:
         # Names have dropped too much: once more by tags and roles alone.
         for node in nodes:
@@ -33,9 +42,11 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Node
         measure(nodes)
         mark_junk(nodes, is_article=None)
         measure(nodes)
-        best = descend(claimed(nodes))
+        best = descend(claimed(nodes), is_article=is_article)
     drop_link_blocks(best, is_article=is_article)
-    return best
+    # An article is its text, and its title is kept elsewhere; other pages begin with their heading.
+    has_own = is_article or best.has_title or title_at is None
+    return Main(best, None if has_own or title_at is None else nodes[title_at])
 
 
 def find_title(nodes: list[Node], title: str) -> int | None:
@@ -86,7 +97,7 @@ def mark_junk(nodes: list[Node], *, is_article: bool | None) -> None:
         parent = node.parent
         if parent is None:
             continue
-        if parent.is_junk or node.is_hidden:
+        if parent.is_junk or (node.is_hidden and node.good <= most):
             node.is_junk = True
         elif parent.is_code or node.tag == 'pre':
             node.is_code = True
@@ -147,8 +158,10 @@ def is_inside(node: Node, region: Node) -> bool:
     return False
 
 
-def descend(root: Node) -> Node:
+def descend(root: Node, *, is_article: bool) -> Node:
+    """Walk down to the smallest node with nearly all prose, and the heading if it is claimed."""
     best = root
+    keeps_title = root.has_title and root.tag != 'body' and not is_article
     while True:
         enough = best.good * SHARE_OF_CHILD
         heir: Node | None = None
@@ -156,7 +169,7 @@ def descend(root: Node) -> Node:
             if isinstance(child, Node) and not child.is_junk and child.good > enough:
                 heir = child
                 break
-        if heir is None or heir.tag in _NEVER_ALONE:
+        if heir is None or heir.tag in _NEVER_ALONE or (keeps_title and not heir.has_title):
             return best
         best = heir
 
@@ -172,7 +185,10 @@ def drop_link_blocks(root: Node, *, is_article: bool) -> None:
             tag = child.tag
             if tag in HEADINGS or tag == 'pre' or tag == 'li':
                 continue
-            if not is_article and tag in _NEVER_ALONE:
+            if not is_article and (tag in _NEVER_ALONE or tag == 'a' or child.has_inner_block):
+                # Elsewhere than in articles, lists of links are what a page may be about.
+                if child.has_inner_block:
+                    stack.append(child)
                 continue
             share = 0.8 if tag in _NEVER_ALONE else 0.6
             if child.links > share * child.text and child.good < 200:

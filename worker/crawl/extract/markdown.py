@@ -9,42 +9,51 @@ import re
 from worker.crawl.extract.code import code_block
 from worker.crawl.extract.inline import BREAK, Inline
 from worker.crawl.extract.links import Resolver
+from worker.crawl.extract.notes import is_note, kind_of, title_node
 from worker.crawl.extract.tables import table_block
-from worker.crawl.extract.tree import BLOCKS, HEADINGS, Node
+from worker.crawl.extract.tree import HEADINGS, Node
 
 MAX_CHARACTERS = 2_000_000
 MAX_LIST_DEPTH = 12
 MAX_QUOTE_DEPTH = 6
 
-_NOTE = re.compile(
-    r'(?:^|[\s_-])(?:admonition|custom-block|markdown-alert|starlight-aside|callout|hint|alert)'
-    r'(?:$|[\s_-])'
-)
-_NOTE_TITLE = re.compile(
-    r'admonition-?(?:title|heading)|custom-block-title|alert-?(?:title|heading)|aside__title'
-    r'|callout-?title|hint-?title'
-)
-_KIND = re.compile(
-    r'(?:^|[\s_-])(note|tip|hint|info|important|warning|caution|danger|attention|error|seealso'
-    r'|success|deprecated|versionadded|versionchanged)(?:$|[\s_-])'
-)
+_NOT_IN_HEADINGS = frozenset({'p', 'ul', 'ol', 'dl', 'table', 'pre', 'blockquote', 'section'})
+_NUMBER = re.compile(r'\d{1,9}\\?[.)]|[•·]')
+_LAST_UPDATE = re.compile(r'\W*last (?:updated?|modified|edited)\b.{0,80}', re.IGNORECASE)
+_ONLY_LINKS = re.compile(r'(?:\[[^\[\]]*\]\([^()]*\)\s*)+')
 _LINE_START = re.compile(r'(?:#{1,6}(?= |$)|[-+](?= |$)|>|={3,}$|-{3,}$|\d{1,9}[.)](?= |$))')
 _PARAGRAPH_BREAK = re.compile(rf'\s*{BREAK}(?:\s*{BREAK})+\s*')
 _LINE_BREAK = re.compile(rf'\s*{BREAK}\s*')
 
 
-def write_markdown(root: Node, resolver: Resolver, *, keeps_junk: bool) -> str:
-    writer = Writer(resolver, keeps_junk=keeps_junk)
-    text = '\n\n'.join(writer.blocks(root))
+def write_markdown(
+    root: Node, resolver: Resolver, *, heading: Node | None = None, is_main: bool = False
+) -> str:
+    """Write what is inside `root`, below `heading` if that is given."""
+    writer = Writer(resolver)
+    blocks: list[str] = []
+    if heading is not None and (title := writer.inline.heading(heading)):
+        blocks.append(f'# {title}')
+    blocks += writer.blocks(root)
+    if is_main:
+        _drop_last_links(blocks)
+    text = '\n\n'.join(blocks)
     if len(text) > MAX_CHARACTERS:
         text = text[:MAX_CHARACTERS].rsplit('\n', 1)[0]
     return text + '\n' if text else ''
 
 
+def _drop_last_links(blocks: list[str]) -> None:
+    """Drop what closes a page and has no name: links to the next page, the date of a change."""
+    for _ in range(min(3, len(blocks) - 3)):
+        if not _ONLY_LINKS.fullmatch(blocks[-1]) and not _LAST_UPDATE.fullmatch(blocks[-1]):
+            break
+        del blocks[-1]
+
+
 class Writer:
-    def __init__(self, resolver: Resolver, *, keeps_junk: bool) -> None:
-        self.keeps_junk = keeps_junk
-        self.inline = Inline(resolver, keeps_junk=keeps_junk)
+    def __init__(self, resolver: Resolver) -> None:
+        self.inline = Inline(resolver)
         self.written = 0
         self.list_depth = 0
         self.quote_depth = 0
@@ -56,10 +65,11 @@ class Writer:
         for child in node.children:
             if isinstance(child, str):
                 pieces.append(self.inline.escape(child))
-            elif child.is_junk and not self.keeps_junk:
+            elif child.is_junk:
                 continue
-            elif child.tag not in BLOCKS and not child.has_block:
-                self.inline.write(child, pieces)
+            elif not child.has_block:
+                if child.names != 'lang ' or not _has_code(node):
+                    self.inline.write(child, pieces)
             else:
                 if pieces:
                     self._end_paragraph(pieces, blocks)
@@ -90,9 +100,7 @@ class Writer:
     def _block(self, node: Node, blocks: list[str]) -> None:
         tag = node.tag
         if tag in HEADINGS:
-            text = self.inline.heading(node)
-            if text:
-                self._add('#' * HEADINGS[tag] + ' ' + text, blocks)
+            self._heading(node, blocks)
         elif tag == 'pre':
             text = code_block(node)
             if text:
@@ -116,10 +124,21 @@ class Writer:
                 self._add(f'**{text}**', blocks)
         elif tag == 'a':
             self._block_link(node, blocks)
-        elif node.names and _is_note(node):
+        elif node.names and is_note(node):
             self._note(node, blocks)
         else:
             blocks += self.blocks(node)
+
+    def _heading(self, node: Node, blocks: list[str]) -> None:
+        marks = '#' * HEADINGS[node.tag] + ' '
+        if node.has_inner_block and any(
+            isinstance(child, Node) and child.tag in _NOT_IN_HEADINGS for child in node.children
+        ):
+            # Nobody closed it: the first line is the heading, the rest is what follows.
+            inner = self.blocks(node)
+            blocks += [marks + inner[0], *inner[1:]] if inner else []
+        elif text := self.inline.heading(node):
+            self._add(marks + text, blocks)
 
     def _quote(self, inner: list[str], blocks: list[str]) -> None:
         if not inner:
@@ -132,21 +151,19 @@ class Writer:
     def _note(self, node: Node, blocks: list[str]) -> None:
         """Write an admonition as a quote that begins with its title in bold."""
         title = ''
+        titled = title_node(node)
+        if titled is not None:
+            title = self.inline.line(titled).strip('*: ')
+            titled.is_junk = True
         self.quote_depth += 1
-        for child in node.children:
-            if isinstance(child, Node) and _NOTE_TITLE.search(child.names):
-                title = self.inline.line(child).strip('*: ')
-                child.is_junk = True
-                break
-        was, self.keeps_junk = self.keeps_junk, False
         inner = self.blocks(node)
-        self.keeps_junk = was
         self.quote_depth -= 1
-        if not title and (kind := _KIND.search(node.names)):
-            title = kind[1].capitalize()
+        title = title or kind_of(node)
+        if title.islower() or title.isupper():
+            title = title.capitalize()
+        if title:
             if inner and inner[0].strip('*:').lower() == title.lower():
                 del inner[0]
-        if title:
             inner.insert(0, f'**{title}**')
         self._quote(inner, blocks)
 
@@ -162,10 +179,14 @@ class Writer:
             if isinstance(child, str):
                 if not child.isspace():
                     loose.append(child)
-            elif child.is_junk and not self.keeps_junk:
+            elif child.is_junk:
                 continue
             elif child.tag == 'li':
-                items.append(self.blocks(child))
+                item = self.blocks(child)
+                if len(item) > 1 and _NUMBER.fullmatch(item[0]):
+                    # The page writes its own bullets or numbers.
+                    del item[0]
+                items.append(item)
             elif child.tag in ('ul', 'ol') and items:
                 # A list that hangs beside its item and not in it: common, and wrong.
                 self._list(child, items[-1])
@@ -194,12 +215,12 @@ class Writer:
         ) and all(part.tag in ('dt', 'dd') for part in parts)
         if not is_short:
             for part in parts:
-                if not part.is_junk or self.keeps_junk:
+                if not part.is_junk:
                     self._block(part, blocks)
             return
         lines: list[str] = []
         for part in parts:
-            if part.is_junk and not self.keeps_junk:
+            if part.is_junk:
                 continue
             inner: list[str] = []
             if part.tag == 'dt':
@@ -250,6 +271,11 @@ def prefixed(text: str, first: str, others: str) -> str:
     return '\n'.join([first + lines[0], *rest])
 
 
+def _has_code(node: Node) -> bool:
+    """Tell whether this is a block of code with the name of its language written beside it."""
+    return any(isinstance(child, Node) and child.tag == 'pre' for child in node.children)
+
+
 def _is_tight(item: list[str]) -> bool:
     """Tell whether the blocks of a list item can stand without empty lines between them."""
     return len(item) <= 1 or (
@@ -261,14 +287,6 @@ def _is_tight(item: list[str]) -> bool:
 
 def _is_list(text: str) -> bool:
     return text.startswith('- ') or re.match(r'\d+\. ', text) is not None
-
-
-def _is_note(node: Node) -> bool:
-    return _NOTE.search(node.names) is not None and (
-        _KIND.search(node.names) is not None
-        or any(isinstance(child, Node) and _NOTE_TITLE.search(child.names)
-               for child in node.children)
-    )
 
 
 def _definition_parts(node: Node) -> list[Node]:

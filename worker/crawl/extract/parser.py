@@ -14,7 +14,8 @@ from turbohtml import Node as ParsedNode
 from worker.crawl.extract.tree import DROPPED, Node
 
 MAX_DEPTH = 150
-MAX_NODES = 400_000
+MAX_NODES = 100_000
+MAX_TAGS = 400_000
 MAX_NAMES = 500
 MAX_REPEATED_ROOTS = 50
 MAX_FORMATTING_CLONES = 3_000_000
@@ -43,6 +44,8 @@ def parse_html(html: str) -> Document:
 
 
 def check_cost(html: str) -> None:
+    if len(html) > MAX_TAGS and (tags := html.count('<')) > MAX_TAGS:
+        raise TooCostly(f'{tags} tags')
     found = _COSTLY.findall(html)
     if len(found) < MAX_REPEATED_ROOTS:
         return
@@ -112,7 +115,7 @@ def build_tree(document: Document) -> list[Node]:
                     append(node)
                     nodes.append(node)
                     names = child.attr('class')
-                    identity = child.attr('id')
+                    identity = child.attr('id') if tag in _NAMED_BY_ID else None
                     if names or identity:
                         node.names = f'{names or ""} {identity or ""}'[:MAX_NAMES].lower()
                     if child in unusual:
@@ -131,9 +134,10 @@ def release(nodes: list[Node]) -> None:
 
 
 def _note_unusual(node: Node) -> None:
-    node.role = node.get('role')
+    role = node.role = node.get('role')
     style = node.get('style')
-    node.is_hidden = (
+    # The tab that is not chosen is hidden, too, and still part of the page.
+    node.is_hidden = role != 'tabpanel' and (
         node.get('hidden') is not None
         or node.get('aria-hidden') == 'true'
         or (style is not None and _HIDDEN.search(style) is not None)
@@ -142,5 +146,7 @@ def _note_unusual(node: Node) -> None:
 
 _UNUSUAL = '[role], [hidden], [aria-hidden="true"], [style*="none" i]'
 _HIDDEN = re.compile(r'display\s*:\s*none', re.IGNORECASE)
+# The ids of others are addresses inside the text, often made of a heading's words.
+_NAMED_BY_ID = frozenset({'div', 'ul', 'ol', 'form', 'table', 'figure', 'aside'})
 # Kept at any depth, because nothing can be nested in them that matters.
 _SHALLOW = frozenset({'br', 'hr', 'img'})

@@ -124,7 +124,9 @@ def _grid(rows: list[list[Node]], writer: Writer) -> list[list[str]]:
         count += len(line)
         if count > MAX_CELLS:
             break
-        if any(line):
+        while line and not line[-1]:
+            del line[-1]
+        if line:
             grid.append(line)
     return grid
 

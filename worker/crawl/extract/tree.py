@@ -9,7 +9,7 @@ from typing import Protocol
 # Never text: neither its own nor that of what is inside.
 DROPPED = frozenset(
     'script style noscript template svg iframe object embed canvas audio video map head link meta'
-    ' title base input select textarea button datalist frameset noframes dialog param source'
+    ' title base select textarea button datalist frameset noframes dialog param source'
     ' track progress meter'.split()
 )
 # What begins and ends a line of its own.

@@ -11,6 +11,7 @@ from worker.crawl.extract.tree import HEADINGS, Node
 
 _TAGS = frozenset({'nav', 'aside', 'footer'})
 _ARTICLE_TAGS = frozenset({'nav', 'aside', 'footer', 'figcaption', 'form', 'header'})
+_CONTENT_TAGS = frozenset({'main', 'article', 'code', 'kbd', 'samp', 'pre', 'dt', *HEADINGS})
 _ROLES = frozenset(
     'navigation banner contentinfo search complementary dialog menu toolbar menubar alertdialog'
     ' tablist'.split()
@@ -19,7 +20,7 @@ _START = r'(?:^|[\s_-])'
 _END = r'(?:$|[\s_-])'
 # First words that mean the same however they go on, then words that begin others, too.
 _ALWAYS = (
-    r'(?:newsletter|breadcrumb|sidebar|disqus|outbrain|taboola|advert|footer|navbar|navigation'
+    r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert|footer|navbar|navigation'
     r'|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing|social|screen-reader'
     r'|visually-?hidden|headerlink|hash-link|header-anchor|skip-?(?:to|link|nav|content)|table-of-contents'
     r'|prev-?next|next-?prev|edit-?(?:this|page|link|on-github)|last-?updated|theme-doc-(?:toc|footer|version)'
@@ -49,9 +50,14 @@ _BODY = re.compile(
 )
 
 
+_NOTE = re.compile(rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list){_END}')
+
+
 def is_junk(node: Node, *, is_article: bool) -> bool:
     tag = node.tag
-    if tag == 'main' or tag == 'article' or tag in HEADINGS:
+    if tag in _CONTENT_TAGS:
+        return False
+    if tag == 'aside' and _NOTE.search(node.names):
         return False
     if tag in (_ARTICLE_TAGS if is_article else _TAGS) or node.role in _ROLES:
         return True
@@ -62,7 +68,7 @@ def is_junk(node: Node, *, is_article: bool) -> bool:
 
 def is_navigation(node: Node) -> bool:
     """Tell by tag and role alone."""
-    return node.tag in _TAGS or node.role in _ROLES
+    return node.role in _ROLES or (node.tag in _TAGS and not _NOTE.search(node.names))
 
 
 def is_body(node: Node) -> bool:

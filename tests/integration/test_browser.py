@@ -1,0 +1,456 @@
+"""Pages as a browser shows them, and the walls around the browser."""
+
+import asyncio
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.egress import MEGABYTE, declines, egress, resolving
+from tests.support.raw_site import RawSite, answer, endless, raw_site, silent
+from worker.crawl.browser import BrowserFetcher
+from worker.crawl.chromium import BrowserMissing, find_chromium
+from worker.crawl.egress import Refused, TooLarge, Unreachable
+from worker.isolation import descendants, processes
+
+
+def why_not() -> str:
+    if importlib.util.find_spec('playwright') is None:
+        return "no Playwright: pip install 'silkline[browser]'"
+    try:
+        find_chromium('')
+    except BrowserMissing as error:
+        return str(error)
+    return ''
+
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+def html(text: str, *, status: str = '200 OK') -> bytes:
+    return answer(f'<!doctype html>{text}'.encode(), status=status, Content_Type='text/html')
+
+
+def script(text: str) -> bytes:
+    return html(f'<title>scripted</title><body><script>{text}</script>')
+
+
+@asynccontextmanager
+async def browser(pages: Any, **options: Any) -> AsyncGenerator[tuple[BrowserFetcher, RawSite]]:
+    """A browser that may reach one address of loopback, and a site there."""
+    fetching = {'pages_per_browser': options.pop('pages_per_browser', 100)}
+    options.setdefault('allow_networks', ['127.0.0.1/32'])
+    async with raw_site(pages) as site, egress(**options) as out:
+        async with BrowserFetcher(out, **fetching) as fetcher:
+            yield fetcher, site
+
+
+async def show(fetcher: BrowserFetcher, url: str, **options: Any) -> Any:
+    options.setdefault('max_bytes', MEGABYTE)
+    options.setdefault('timeout_seconds', 20)
+    return await fetcher.fetch(url, **options)
+
+
+# What a caller gets
+
+
+def test_a_page_is_what_its_scripts_make_of_it() -> None:
+    pages = {
+        '/': html('<title>empty</title><body><div id=app></div><script src=/app.js></script>'),
+        '/app.js': answer(
+            b"""
+            fetch('/data.json').then(answer => answer.json()).then(data => {
+              document.title = data.title;
+              app.innerHTML = `<a href="/made">about ${data.title}</a>`;
+            });
+            """,
+            Content_Type='text/javascript; charset=latin-1',
+        ),
+        '/data.json': answer(b'{"title": "made"}', Content_Type='application/json'),
+    }
+
+    async def run() -> None:
+        async with browser(pages) as (fetcher, site):
+            response = await show(fetcher, site.url())
+            assert response.status == 200
+            assert response.headers.get('content-type') == 'text/html; charset=utf-8'
+            assert '<title>made</title>' in response.body.decode()
+            assert '<a href="/made">' in response.body.decode()
+            assert response.address == '127.0.0.1'
+            agents = {head.partition(b'User-Agent: ')[2].split(b'\r\n')[0] for head in site.heads}
+            assert agents == {b'silkline-test'}
+
+    asyncio.run(run())
+
+
+def test_whatever_is_no_page_is_answered_as_it_is() -> None:
+    pages = {
+        '/moved': answer(b'x', status='301 Moved', Location='/'),
+        '/text': answer(b'plain', Content_Type='text/plain'),
+        '/file': answer(b'%PDF', Content_Type='application/pdf'),
+        '/gone': html('<script>document.write("no")</script>', status='404 Not Found'),
+    }
+
+    async def run() -> None:
+        async with browser(pages) as (fetcher, site):
+            moved = await show(fetcher, site.url('/moved'))
+            assert (moved.status, moved.headers['location']) == (301, '/')
+            text = await show(fetcher, site.url('/text'))
+            assert (text.body, text.headers['content-type']) == (b'plain', 'text/plain')
+            declined = await show(fetcher, site.url('/file'), wants=declines)
+            assert (declined.status, declined.body) == (200, b'')
+            gone = await show(fetcher, site.url('/gone'))
+            assert gone.status == 404
+            with pytest.raises(Refused):
+                await show(fetcher, site.url(host='127.0.0.2'))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    'page',
+    [
+        script('location.href = "/elsewhere"'),
+        script('setTimeout(() => location.replace("/elsewhere"), 50)'),
+        html('<meta http-equiv=refresh content="0; url=/elsewhere">'),
+        html('<form action=/elsewhere></form><script>document.forms[0].submit()</script>'),
+    ],
+)
+def test_a_page_that_leads_elsewhere_is_a_redirect(page: bytes) -> None:
+    async def run() -> None:
+        async with browser({'/': page, '/elsewhere': html('here')}) as (fetcher, site):
+            response = await show(fetcher, site.url())
+            assert response.status == 302
+            assert response.headers['location'].rstrip('?') == site.url('/elsewhere')
+            assert not any(b'elsewhere' in head for head in site.heads)
+
+    asyncio.run(run())
+
+
+def test_pages_share_nothing() -> None:
+    page = script("""
+        document.body.append(`${document.cookie}|${localStorage.length}`);
+        document.cookie = 'seen=1'; localStorage.seen = 1;
+    """)
+
+    async def run() -> None:
+        async with browser({'/': page}) as (fetcher, site):
+            for _ in range(2):
+                response = await show(fetcher, site.url())
+                assert '</script>|0</body>' in response.body.decode()
+            assert not any(b'Cookie' in head for head in site.heads)
+
+    asyncio.run(run())
+
+
+def test_pictures_fonts_and_films_are_not_loaded() -> None:
+    page = html("""<style>@font-face { font-family: f; src: url(/font) } body { font-family: f }
+        </style><body>text<img src=/image><video src=/video autoplay></video>
+        <script src=/script></script>""")
+
+    async def run() -> None:
+        async with browser({'/': page}) as (fetcher, site):
+            await show(fetcher, site.url())
+            paths = sorted(head.split(b' ')[1] for head in site.heads)
+            assert paths == [b'/', b'/script']
+
+    asyncio.run(run())
+
+
+def test_a_page_that_grows_too_large_says_so() -> None:
+    page = script('document.body.append("x".repeat(3e6))')
+
+    async def run() -> None:
+        async with browser({'/': page}) as (fetcher, site):
+            with pytest.raises(TooLarge):
+                await show(fetcher, site.url())
+
+    asyncio.run(run())
+
+
+def test_a_page_that_never_ends_loading_is_taken_as_it_is() -> None:
+    pages = {
+        '/': html('<p>text</p><script>fetch("/never")</script><script src=/never></script>'),
+        '/never': silent(),
+    }
+
+    async def run() -> None:
+        async with browser(pages) as (fetcher, site):
+            response = await show(fetcher, site.url(), timeout_seconds=4)
+            assert b'<p>text</p>' in response.body
+
+    asyncio.run(run())
+
+
+def test_what_scripts_load_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('worker.crawl.browser.TRAFFIC_BYTES', MEGABYTE)
+    pages: dict[str, Any] = {
+        '/': script('fetch("/endless").then(answer => answer.text())'),
+        '/endless': endless(b'HTTP/1.1 200 OK\r\n\r\n', b'x' * 65536),
+    }
+
+    async def run() -> None:
+        async with browser(pages) as (fetcher, site):
+            response = await show(fetcher, site.url())
+            assert response.status == 200
+            await site.wait_until_idle()
+
+    asyncio.run(run())
+
+
+# The walls
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.count += 1
+
+
+WAYS = {
+    'script': '<script src="{inside}/a.js"></script>',
+    'style': '<link rel=stylesheet href="{inside}/a.css">',
+    'image': '<img src="{inside}/a.png">',
+    'frame': '<iframe src="{inside}/"></iframe>',
+    'object': '<object data="{inside}/"></object>',
+    'frame of a document': '<iframe srcdoc="<script src={inside}/a.js></script>"></iframe>',
+    'fetch': '<script>fetch("{inside}/", {{mode: "no-cors"}})</script>',
+    'request': '<script>x = new XMLHttpRequest(); x.open("GET", "{inside}/"); x.send()</script>',
+    'beacon': '<script>navigator.sendBeacon("{inside}/", "x")</script>',
+    'events': '<script>new EventSource("{inside}/")</script>',
+    'socket': '<script>new WebSocket("{inside}/".replace("http", "ws"))</script>',
+    'window': '<script>window.open("{inside}/")</script>',
+    'way': '<script>location = "{inside}/"</script>',
+    'refresh': '<meta http-equiv=refresh content="0; url={inside}/">',
+    'preconnect': '<link rel=preconnect href="{inside}"><link rel=dns-prefetch href="{inside}">',
+    'prefetch': '<link rel=prefetch href="{inside}/"><link rel=preload as=script href="{inside}/">',
+    'speculation': '<script type=speculationrules>{{"prerender": [{{"source": "list", "urls": '
+    '["{inside}/"]}}], "prefetch": [{{"source": "list", "urls": ["{inside}/"]}}]}}</script>',
+    'redirected script': '<script src="/redirect"></script>',
+    'redirected frame': '<iframe src="/redirect"></iframe>',
+    'redirected fetch': '<script>fetch("/redirect", {{mode: "no-cors"}})</script>',
+    'worker': '<script>new Worker(URL.createObjectURL(new Blob(['
+    '"fetch(`{inside}/`, {{mode: `no-cors`}}); new WebSocket(`{inside}/`.replace(`http`, `ws`))"'
+    '])))</script>',
+    'service worker': '<script>navigator.serviceWorker.register("/worker.js")</script>',
+    'download': '<a download href="{inside}/" id=a></a><script>a.click()</script>',
+    'ping': '<a ping="{inside}/" href="#x" id=a></a><script>a.click()</script>',
+    'form': '<form method=post action="{inside}/" id=f></form><script>f.submit()</script>',
+    'import': '<script type=module>import("{inside}/a.js")</script>',
+    'peer': '<script>new RTCPeerConnection({{iceServers: [{{urls: "stun:{udp}"}}]}})'
+    '.createDataChannel("x")</script>',
+    'peer of a frame': '<iframe srcdoc="<script>let p = new RTCPeerConnection({{iceServers: '
+    '[{{urls: `stun:{udp}`}}]}}); p.createDataChannel(`x`); '
+    'p.createOffer().then(o => p.setLocalDescription(o))</script>"></iframe>',
+    'transport': '<script>new WebTransport("https://{udp}/")</script>',
+    'report': '<script>throw 1</script>',
+}
+
+
+async def try_every_way(allowed: str, host: Callable[[int], str]) -> tuple[int, int, int]:
+    """Show a page for each way; answer the connections inside, the datagrams and the requests."""
+    loop = asyncio.get_running_loop()
+    names = resolving({'inside.example': ['127.0.0.2'], 'site.example': ['127.0.0.1']})
+    transport, datagrams = await loop.create_datagram_endpoint(
+        Datagrams, local_addr=('127.0.0.2', 0)
+    )
+    udp = '127.0.0.2:{}'.format(transport.get_extra_info('sockname')[1])
+    async with raw_site({'*': html('inside')}, host='127.0.0.2') as inside:
+        target = host(inside.port)
+        pages: dict[str, Any] = {
+            f'/{number}': html(f'<body>{way.format(inside=target, udp=udp)}')
+            for number, way in enumerate(WAYS.values())
+        }
+        pages['/redirect'] = answer(b'', status='302 Found', Location=f'{target}/redirected')
+        pages['/worker.js'] = answer(
+            f'fetch("{target}/", {{mode: "no-cors"}})'.encode(), Content_Type='text/javascript'
+        )
+        options: dict[str, Any] = {'allow_networks': [allowed], 'resolve': names}
+        async with browser(pages, **options) as (fetcher, site):
+            async with asyncio.TaskGroup() as group:
+                for number in range(len(WAYS)):
+                    group.create_task(show(fetcher, site.url(f'/{number}')))
+            asked = len(site.heads)
+        transport.close()
+        return inside.connections, datagrams.count, asked
+
+
+@pytest.mark.parametrize(
+    'host',
+    [
+        'http://127.0.0.2:{}',
+        'http://inside.example:{}',
+        'http://[::ffff:127.0.0.2]:{}',
+        'http://2130706434:{}',
+    ],
+)
+def test_nothing_in_a_page_reaches_a_forbidden_address(host: str) -> None:
+    inside, datagrams, asked = asyncio.run(try_every_way('127.0.0.1/32', host.format))
+    assert (inside, datagrams) == (0, 0)
+    assert asked >= len(WAYS)
+
+
+def test_those_ways_do_lead_to_an_address_that_is_allowed() -> None:
+    inside, datagrams, _ = asyncio.run(try_every_way('127.0.0.0/8', 'http://127.0.0.2:{}'.format))
+    # Pictures, pings, new windows, downloads, service workers and ways of the page itself are
+    # closed to everyone, and so are peers.
+    assert inside >= 12
+    assert datagrams == 0
+
+
+def test_loopback_is_not_left_out_of_the_proxy() -> None:
+    page = '<script>fetch("http://localhost:{0}/"); fetch("http://[::1]:{0}/")</script>'
+
+    async def run() -> None:
+        async with raw_site({'*': html('inside')}, host='::1') as inside:
+            pages = {'/': html(page.format(inside.port))}
+            names = resolving({'localhost': ['::1']})
+            async with browser(pages, resolve=names) as (fetcher, site):
+                await show(fetcher, site.url())
+            assert inside.connections == 0
+
+    asyncio.run(run())
+
+
+# Browsers come and go
+
+
+def drivers() -> set[int]:
+    """The direct children of this process: one driver for each browser."""
+    mine = os.getpid()
+    return {process.pid for process in processes() if process.parent == mine}
+
+
+def test_a_browser_is_replaced_after_some_pages_and_none_is_left() -> None:
+    before = descendants(os.getpid())
+
+    async def run() -> None:
+        async with browser({'/': script('1')}, pages_per_browser=2) as (fetcher, site):
+            seen: list[int] = []
+            for _ in range(5):
+                await show(fetcher, site.url())
+                [driver] = drivers() - before
+                seen.append(driver)
+            assert seen[0] == seen[1] != seen[2] == seen[3] != seen[4]
+
+    asyncio.run(run())
+    assert descendants(os.getpid()) <= before
+
+
+def test_a_browser_that_dies_is_an_error_of_its_page_and_the_next_page_works() -> None:
+    before = descendants(os.getpid())
+
+    async def run() -> None:
+        pages = {'/': html('<script src=/never></script>'), '/never': silent(), '/ok': script('1')}
+        async with browser(pages) as (fetcher, site):
+            shown = asyncio.ensure_future(show(fetcher, site.url()))
+            while not any(b'/never' in head for head in site.heads):
+                await site.wait_for_request()
+            for pid in descendants(os.getpid()) - before - drivers():
+                with_signal(pid)
+            with pytest.raises(Unreachable, match='the browser broke down') as caught:
+                await shown
+            assert caught.value.kind == 'protocol'
+            assert (await show(fetcher, site.url('/ok'))).status == 200
+
+    asyncio.run(run())
+    assert descendants(os.getpid()) <= before
+
+
+def with_signal(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def test_a_page_that_keeps_its_process_busy_runs_out_of_time() -> None:
+    before = descendants(os.getpid())
+
+    async def run() -> None:
+        pages = {'/': script('while (true) {}'), '/ok': script('1')}
+        async with browser(pages) as (fetcher, site):
+            with pytest.raises(Unreachable) as caught:
+                await show(fetcher, site.url(), timeout_seconds=3)
+            assert caught.value.kind == 'timeout'
+            assert (await show(fetcher, site.url('/ok'))).status == 200
+
+    asyncio.run(run())
+    assert descendants(os.getpid()) <= before
+
+
+def test_a_cancelled_page_leaves_nothing() -> None:
+    before = descendants(os.getpid())
+
+    async def run() -> None:
+        pages = {'/': html('<script src=/never></script>'), '/never': silent()}
+        async with browser(pages) as (fetcher, site):
+            shown = asyncio.ensure_future(show(fetcher, site.url()))
+            while not any(b'/never' in head for head in site.heads):
+                await site.wait_for_request()
+            shown.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await shown
+        await site.wait_until_idle()
+
+    asyncio.run(run())
+    assert descendants(os.getpid()) <= before
+
+
+# What is missing is named
+
+
+def open_fetcher() -> None:
+    async def run() -> None:
+        async with egress() as out, BrowserFetcher(out):
+            pass
+
+    asyncio.run(run())
+
+
+def test_a_program_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = descendants(os.getpid())
+    monkeypatch.setenv('SILKLINE_CHROMIUM', '/no/such/chromium')
+    with pytest.raises(BrowserMissing, match='SILKLINE_CHROMIUM names /no/such/chromium'):
+        open_fetcher()
+    assert descendants(os.getpid()) <= before
+
+
+def test_a_program_that_is_no_browser_is_said_not_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv('SILKLINE_CHROMIUM', '/bin/false')
+    with pytest.raises(BrowserMissing, match='Chromium does not start'):
+        open_fetcher()
+
+
+def test_a_machine_without_chromium_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv('PATH', '/nowhere')
+    with pytest.raises(BrowserMissing, match='apt-get install chromium'):
+        find_chromium('/no/such/program')
+
+
+def test_a_machine_without_playwright_is_told_what_to_install() -> None:
+    program = """
+import sys
+sys.modules['playwright'] = None
+from tests.integration.test_browser import open_fetcher
+try:
+    open_fetcher()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, '-c', program], check=True, capture_output=True, text=True
+    )
+    assert 'BrowserMissing the browser fetcher needs Playwright: pip install' in done.stdout

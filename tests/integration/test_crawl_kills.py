@@ -1,0 +1,105 @@
+"""A crawl of 2,000 pages whose processes are killed at random moments.
+
+What was fetched is read from the site's log, what was recorded from the database.
+"""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from aiohttp import web
+
+from tests.support.site import NOT_FOUND, Answer, Site, page
+from tests.support.stack import StackProcess
+from tests.support.waiting import wait_until
+from tests.support.worker import Queue, WorkerProcess
+
+PAGES = 2000
+CHILDREN = 10
+CONCURRENCY = 8
+LOOPBACK = ('--allow-network', '127.0.0.1/32')
+
+
+@pytest.fixture
+def queue() -> Iterator[Queue]:
+    with TemporaryDirectory(prefix='silkline-') as name:
+        Path(name).chmod(0o711)
+        with StackProcess(Path(name) / '.silkline') as stack:
+            stack.execute(
+                'update crawl_settings set backoff_base_seconds = 1, backoff_cap_seconds = 1', []
+            )
+            queue = Queue(stack)
+            yield queue
+            queue.close()
+
+
+async def answer(request: web.Request) -> Answer:
+    """A tree of pages, each with a way back, a way up and ways down."""
+    number = int(request.path.removeprefix('/p/') or 0) if request.path != '/' else 0
+    if number >= PAGES:
+        return NOT_FOUND
+    first = number * CHILDREN + 1
+    below = range(first, min(first + CHILDREN, PAGES))
+    links = [f'/p/{child}' for child in (*below, number // 2, (number + 7) % PAGES) if child]
+    return page('/', *links, text=f'The words of page {number}. ' * 20, title=f'Page {number}')
+
+
+def enqueue(queue: Queue, site: Site) -> str:
+    payload = {
+        'url': f'{site.url}/',
+        'max_pages': 100_000,
+        'max_retries': 20,
+        'concurrency': CONCURRENCY,
+        'markdown': 'none',
+        'obey_robots': False,
+    }
+    return queue.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
+
+
+def wait_for_requests(site: Site, count: int) -> None:
+    wait_until(lambda: len(site.log) >= count, seconds=60, what=f'{count} requests')
+
+
+def test_a_runner_killed_at_twenty_moments_costs_only_the_pages_it_had_open(
+    queue: Queue, tmp_path: Path
+) -> None:
+    moments = sorted(random.sample(range(20, PAGES - 100), 20))
+    print(f'killing at {moments}')
+    with (
+        Site(answer=answer) as site,
+        WorkerProcess(queue.stack, tmp_path, *LOOPBACK) as worker,
+    ):
+        job = enqueue(queue, site)
+        for moment in moments:
+            wait_for_requests(site, moment)
+            [runner] = worker.wait_for_runners(1)
+            os.kill(runner, signal.SIGKILL)
+            wait_until(lambda runner=runner: runner not in worker.runners(), what='its end')
+        queue.wait_for('completed', job, seconds=60)
+        queue.assert_complete_once(job, pages=PAGES)
+        asked = site.asked()
+        assert len(asked) == PAGES
+        assert sum(asked.values()) - PAGES <= len(moments) * CONCURRENCY
+
+
+def test_a_killed_worker_costs_at_most_the_pages_of_one_checkpoint(
+    queue: Queue, tmp_path: Path
+) -> None:
+    kills = 3
+    with Site(answer=answer) as site:
+        job = enqueue(queue, site)
+        for kill in range(kills):
+            with WorkerProcess(queue.stack, tmp_path, *LOOPBACK) as worker:
+                wait_for_requests(site, random.randint(100, 400) + kill * 500)
+                worker.kill()
+        with WorkerProcess(queue.stack, tmp_path, *LOOPBACK):
+            queue.wait_for('completed', job, seconds=60)
+        queue.assert_complete_once(job, pages=PAGES)
+        asked = site.asked()
+        assert len(asked) == PAGES
+        # 100 pages make a checkpoint; what was open comes on top.
+        assert sum(asked.values()) - PAGES <= kills * (100 + CONCURRENCY)

@@ -1,0 +1,47 @@
+"""The built-in extractor: a parsed document to Markdown, whole or only what it is about."""
+
+import re
+
+from turbohtml import Document
+
+from worker.crawl.extract.facts import Facts
+from worker.crawl.extract.links import Resolver
+from worker.crawl.extract.main_content import find_main
+from worker.crawl.extract.markdown import write_markdown
+from worker.crawl.extract.measure import measure
+from worker.crawl.extract.parser import build_tree, release
+
+EXTRACTOR = 'silkline'
+# Goes up with each release whose Markdown differs from the last one's for any page: whoever
+# compares pages over time can tell a change of the page from a change of the extractor.
+EXTRACTOR_VERSION = '1'
+
+_ARTICLE = re.compile(r'"@type"\s*:\s*"(?:(?:News|Reportage)?Article|BlogPosting)"')
+
+
+def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:
+    """Write what the page is about, without navigation and the like."""
+    nodes = build_tree(document)
+    if not nodes:
+        return ''
+    try:
+        is_article = facts.is_article or _ARTICLE.search(html) is not None
+        main = find_main(nodes, title=facts.title, is_article=is_article)
+        resolver = Resolver(url, facts.base)
+        return write_markdown(main.root, resolver, heading=main.heading, is_main=True)
+    finally:
+        release(nodes)
+
+
+def full_markdown(document: Document, facts: Facts, *, url: str) -> str:
+    """Write all text of the page, navigation too, but nothing that is hidden."""
+    nodes = build_tree(document)
+    if not nodes:
+        return ''
+    try:
+        for node in nodes:
+            node.is_junk = node.is_hidden
+        measure(nodes)
+        return write_markdown(nodes[0], Resolver(url, facts.base))
+    finally:
+        release(nodes)

@@ -1,0 +1,41 @@
+"""Admonitions: how the generators of documentation mark a note, its kind and its title."""
+
+import re
+
+from worker.crawl.extract.tree import Node
+
+_NOTES = frozenset(
+    'admonition theme-admonition custom-block markdown-alert starlight-aside callout hint'
+    ' alert'.split()
+)
+_KINDS = frozenset(
+    'note tip info important warning caution danger attention error seealso success'
+    ' deprecated'.split()
+)
+_TITLE = re.compile(
+    r'admonition-?(?:title|heading)|custom-block-title|alert-?(?:title|heading)|aside__title'
+    r'|callout-?title|hint-?title'
+)
+
+
+def is_note(node: Node) -> bool:
+    words = node.names.split()
+    if _NOTES.isdisjoint(words):
+        return False
+    return kind_of(node) != '' or title_node(node) is not None
+
+
+def kind_of(node: Node) -> str:
+    """Return the kind as a title, or nothing: 'admonition note' and 'alert--info' both tell."""
+    for word in node.names.split():
+        kind = word.replace('_', '-').rpartition('-')[2]
+        if kind in _KINDS and (kind == word or not _NOTES.isdisjoint(node.names.split())):
+            return kind.capitalize()
+    return ''
+
+
+def title_node(node: Node) -> Node | None:
+    for child in node.children:
+        if isinstance(child, Node) and _TITLE.search(child.names):
+            return child
+    return None
