@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from benchmarks import crawl_peers
 from benchmarks.crawl_bench import FULL, QUICK, Size, prepare
-from benchmarks.crawl_claims import crawlers, how, judge, parts
+from benchmarks.crawl_claims import QUIET_CORES, busy_note, crawlers, how, judge, parts
 from benchmarks.crawl_peers import PEERS, Peer
 from benchmarks.crawl_server import find_nginx, nginx_version
 from benchmarks.report import Report
@@ -53,16 +53,15 @@ def main() -> int:
         }
         facts = bench.facts
     others = machine_seconds() - machine - (own_seconds() - own)
-    report.figure(
-        'processor time of others on this machine meanwhile',
-        max(others, 0) / (time.monotonic() - began_at),
-        'cores',
-    )
+    cores = max(others, 0) / (time.monotonic() - began_at)
+    report.figure('processor time of others on this machine meanwhile', cores, 'cores')
+    if cores > QUIET_CORES:
+        print(f'       {busy_note(cores)}')
     if not (arguments.quick or arguments.skip_peers or arguments.pages):
         report.write(
             RESULTS,
             title='The crawler, measured',
-            how=how(facts),
+            how=how(facts, cores_of_others=cores),
             versions=versions,
             tables=[
                 ('Pages per second', crawlers(bench, peers)),

@@ -48,6 +48,11 @@ class OurRun:
         return len(self.paths) / self.seconds
 
     @property
+    def crawler_seconds(self) -> float:
+        """Processor time on the crawler's core."""
+        return self.processor_seconds['runner']
+
+    @property
     def claimed_rate(self) -> float:
         return len(self.paths) / self.claimed_seconds
 

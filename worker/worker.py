@@ -44,6 +44,8 @@ from worker.tasks import beside
 logger = logging.getLogger(__name__)
 
 FIRST_POLL_SECONDS = 1.0
+# A wake-up may come some milliseconds before the job it tells of can be seen.
+CALLED_POLL_SECONDS = 0.05
 LONGEST_POLL_SECONDS = 5.0
 # How long before a lease can end a worker that is out of touch gives its job up.
 MARGIN_SECONDS = 15.0
@@ -150,12 +152,15 @@ class Worker:
                 return
             if self._has_claimed and self.options.ends_after_one and not self.runs:
                 return
-            with suppress(TimeoutError):
+            try:
                 # With jitter: workers that were started together do not ask together.
                 seconds = poll * random.uniform(0.7, 1.0)  # noqa: S311 - no secret
                 await asyncio.wait_for(self._wake.wait(), seconds)
-            if not claimed:
-                poll = min(poll * 1.5, LONGEST_POLL_SECONDS)
+            except TimeoutError:
+                growth = 1.5 if poll >= FIRST_POLL_SECONDS else 5
+                poll = min(poll * growth, LONGEST_POLL_SECONDS)
+            else:
+                poll = CALLED_POLL_SECONDS
 
     async def _claim(self, rpc: Rpc) -> list[Job] | None:
         """Fill the free slots; answer what was claimed, or nothing if that is not known."""

@@ -54,7 +54,8 @@ PEERS = (SCRAPY, SCRAPY_JOBDIR, CRAWLEE, LOOP)
 class PeerRun:
     paths: frozenset[str]
     seconds: float
-    processor_seconds: float
+    # Processor time.
+    crawler_seconds: float
     peak_megabytes: float
 
     @property
@@ -98,7 +99,7 @@ def run_peer(peer: Peer, url: str, *, directory: Path, core: int) -> PeerRun:
     return PeerRun(
         paths=paths_of(result['urls']),
         seconds=seconds,
-        processor_seconds=usage.ru_utime + usage.ru_stime,
+        crawler_seconds=usage.ru_utime + usage.ru_stime,
         peak_megabytes=result['peak_kilobytes'] / 1024,
     )
 

@@ -183,23 +183,22 @@ class Visit:
     async def run(self, chromium: Chromium, gate: Gate, seconds: float) -> Response:
         from playwright.async_api import TimeoutError as Late
 
+        ends_at = time.monotonic() + seconds
         self._context = context = await chromium.open_context(gate)
         await context.add_init_script(WITHOUT_WEBRTC)
         await context.route('**/*', self._route)
         self._page = page = await context.new_page()
-        ends_at = time.monotonic() + seconds
         # Whatever there is when the time is nearly over is the page.
+        last_moment = ends_at - min(3.0, seconds / 4)
         with contextlib.suppress(Late):
             await page.goto(
                 self._response.url,
                 wait_until='domcontentloaded',
-                timeout=max(0.5, seconds * 0.8) * 1000,
+                timeout=milliseconds_until(last_moment),
             )
-        left_seconds = ends_at - time.monotonic()
+        last_moment = min(last_moment, time.monotonic() + SETTLE_SECONDS)
         with contextlib.suppress(Late):
-            await page.wait_for_load_state(
-                'networkidle', timeout=max(0.1, min(SETTLE_SECONDS, left_seconds * 0.5)) * 1000
-            )
+            await page.wait_for_load_state('networkidle', timeout=milliseconds_until(last_moment))
         if self._leads_to is not None:
             return self._redirect(self._leads_to)
         return self._rendered(await self._snapshot(context, page))
@@ -268,6 +267,11 @@ class Visit:
     def _redirect(self, target: str) -> Response:
         headers = CIMultiDict({'Location': target})
         return replace(self._response, status=302, body=b'', headers=CIMultiDictProxy(headers))
+
+
+def milliseconds_until(moment: float) -> float:
+    """For Playwright, to which 0 is no limit."""
+    return max(1.0, (moment - time.monotonic()) * 1000)
 
 
 def is_page(response: Response) -> bool:

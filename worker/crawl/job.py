@@ -78,7 +78,11 @@ def kind_of(start: pipe.Start) -> 'JobKind | None':
 def strategy_for(start: pipe.Start, options: Options, kind: 'JobKind | None') -> 'Strategy':
     from worker.crawl.strategies import Site, strategy_of
 
-    return strategy_of(options) if kind is None else Site(kind.starts(start.payload))
+    if kind is None:
+        return strategy_of(options)
+    from worker.crawl import plugged
+
+    return Site(plugged.starts_of(kind, start.payload))
 
 
 @asynccontextmanager

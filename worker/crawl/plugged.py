@@ -40,6 +40,17 @@ def job_kind(name: str) -> JobKind:
     return cast(JobKind, needed(name, 'job_kind'))
 
 
+def starts_of(kind: JobKind, payload: Mapping[str, Any]) -> list[str]:
+    try:
+        return [str(url) for url in kind.starts(payload)]
+    except Exception as error:
+        raise CrawlError(f'the job kind cannot begin: {told(error)}') from error
+
+
+def told(error: Exception) -> str:
+    return f'{type(error).__name__}: {error}'[:500]
+
+
 def needed(name: str, kind: Kind) -> Any:
     """The plugin that a job names; one that is not there fails the job, not the worker."""
     found = find(name, kind)
@@ -72,9 +83,17 @@ async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[Get]':
         timeout_seconds: float,
         wants: 'Wants',
     ) -> 'Response':
-        return await plugin.fetch(
-            url, headers=headers, max_bytes=max_bytes, timeout_seconds=timeout_seconds
-        )
+        from worker.crawl.egress import EgressError
+
+        try:
+            return await plugin.fetch(
+                url, headers=headers, max_bytes=max_bytes, timeout_seconds=timeout_seconds
+            )
+        except (EgressError, MemoryError):
+            raise
+        except Exception as error:
+            # Of one page, not of the crawl.
+            raise EgressError(f'the fetcher {name!r} broke: {told(error)}') from error
 
     await plugin.open(egress)
     try:
