@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev format lint typecheck check test test-supabase demo up bench-queue bench-local bench-worker lock clean
+.PHONY: help install install-dev format lint typecheck check test test-supabase demo up bench-queue bench-local bench-worker bench-crawl bench-extract lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -40,7 +40,7 @@ test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests on the projec
 	@: "$${SUPABASE_PUBLISHABLE_KEY:-$${SUPABASE_ANON_KEY:?or SUPABASE_PUBLISHABLE_KEY}}"
 	$(BIN)/python -m pytest tests/fidelity $(PYTEST)
 
-demo: .venv/.dev ## Watch the queue at work on this machine
+demo: .venv/.dev ## Crawl a small site on this machine, from enqueue to Markdown
 	$(BIN)/python -m local.demo
 
 up: .venv/.dev ## Run a Supabase stand-in on this machine; Ctrl-C stops it
@@ -55,15 +55,23 @@ bench-local: .venv/.dev ## Measure the local stack (ARGS=--quick for the short f
 bench-worker: .venv/.dev ## Measure the worker (ARGS=--quick for the short form)
 	$(BIN)/python -m benchmarks.worker $(ARGS)
 
+bench-crawl: .venv/.dev ## Measure the crawler beside its peers (ARGS=--quick for the short form)
+	PYTHON=$(PYTHON) benchmarks/bench-crawl.sh $(ARGS)
+
+bench-extract: .venv/.dev ## Measure the extraction of main content (ARGS=--quick for the short form)
+	$(BIN)/python -m benchmarks.extract $(ARGS)
+
 lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
 	uv pip compile $(LOCK) --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
 	uv pip compile benchmarks/requirements.in $(LOCK_OPTIONS) \
 		--output-file benchmarks/requirements.lock
+	uv pip compile benchmarks/requirements-crawl.in $(LOCK_OPTIONS) \
+		--output-file benchmarks/requirements-crawl.lock
 
 clean: ## Remove what make made
-	rm -rf .venv .venv-bench .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-bench .venv-bench-crawl .pytest_cache .ruff_cache .hypothesis dist
 	rm -rf tests/tools/node_modules benchmarks/peers/node_modules
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,28 +1,27 @@
 """The command `silkline crawl`: the whole way from a URL to its pages.
 
 Owns the order: the stack of this directory is started unless it runs, the job enqueued, a worker
-started unless one takes the job, progress shown, the end told (`crawl_summary.py`). The worker ends
-with the command, the stack stays: the pages are in it. With `SUPABASE_URL` set, that project is the
-one, and only the worker is started.
+started unless one takes the job (`own_worker.py`), progress shown, the end told
+(`crawl_summary.py`). The worker ends with the command, the stack stays: the pages are in it. With
+`SUPABASE_URL` set, that project is the one, and only the worker is started.
 """
 
 import asyncio
 import os
 import re
 import signal
-import sys
-import time
 from contextlib import suppress
 from ipaddress import ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID, uuid4
 
 import typer
 
 from local.detached import failures_told, start_detached
 from local.directory import NAME, StackDirectory
-from worker.errors import ApiRefused, ExitCode, SilklineError
+from local.own_worker import OwnWorker
+from worker.errors import ApiRefused, ExitCode
 from worker.job_commands import read_options, run, shown
 from worker.settings import Project, find_local_env
 
@@ -34,16 +33,6 @@ commands = typer.Typer()
 
 # Before all that waits: somebody sits before it.
 PRIORITY = 100
-# A worker that is there is told of a new job at once; one that is gone looks alive for a while.
-CLAIM_SECONDS = 1.5
-POLL_SECONDS = 0.2
-# Between two looks at a job that nobody can run yet.
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 10.0
-MOST_KILLS = 3
-# The worker's own grace, and some more.
-END_SECONDS = 25.0
-LONGEST_LINE_BYTES = 1024 * 1024
 # A host, perhaps a port and a path: what people type.
 WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
 
@@ -150,11 +139,9 @@ class Crawl:
     def __init__(self, rpc: 'Rpc', project: Project, *, allow_networks: tuple[str, ...]) -> None:
         self._rpc = rpc
         self._project = project
-        self._allow_networks = allow_networks
+        self._worker = OwnWorker(rpc, project, allow_networks=allow_networks)
         self._interrupted = asyncio.Event()
-        self._worker: asyncio.subprocess.Process | None = None
         self._main: asyncio.Task[object] | None = None
-        self._told: set[str] = set()
 
     async def run(self, payload: dict[str, object], export: Path | None) -> ExitCode:
         from local.crawl_summary import print_summary
@@ -165,7 +152,11 @@ class Crawl:
 
         self._main = asyncio.current_task()
         job = await self._rpc.enqueue_crawl_job(
-            payload, kind='crawl', idempotency_key=str(uuid4()), priority=PRIORITY
+            payload,
+            kind='crawl',
+            idempotency_key=str(uuid4()),
+            # Others' jobs are not overtaken where there are others.
+            priority=PRIORITY if self._project.is_local else None,
         )
         kept = 'the local stack' if self._project.is_local else 'the project of SUPABASE_URL'
         console.say(f'silkline: job {job.id} on {self._project.url}, {kept}')
@@ -176,7 +167,7 @@ class Crawl:
             with shown(as_json=False, as_data=False) as show:
                 last = await beside(
                     watch(self._rpc, self._project, job.id, show),
-                    self._keep_worker(job.id),
+                    self._worker.keep(job.id),
                     self._stop_when_interrupted(job.id),
                 )
         except asyncio.CancelledError:
@@ -200,9 +191,7 @@ class Crawl:
         if not self._interrupted.is_set():
             self._interrupted.set()
             return
-        if self._worker is not None and self._worker.returncode is None:
-            # The next worker on this machine hands its job back.
-            self._worker.kill()
+        self._worker.kill()
         if self._main is not None:
             self._main.cancel()
 
@@ -214,90 +203,3 @@ class Crawl:
         with suppress(ApiRefused):
             # Refused if it has ended meanwhile.
             await self._rpc.stop_crawl_job(job_id)
-
-    async def _keep_worker(self, job_id: UUID) -> NoReturn:
-        """Have a worker whenever the job is in line and nobody takes it."""
-        from worker import console
-
-        pause, kills = FIRST_PAUSE_SECONDS, 0
-        if not self._allow_networks:
-            await self._wait_for_others(job_id)
-        while True:
-            progress = await self._rpc.crawl_progress(job_id)
-            if progress.status == 'pending':
-                await self._tell_why(job_id)
-                if progress.run_after <= progress.now:
-                    code = await self._run_worker()
-                    while code < 0 and kills < MOST_KILLS:
-                        # The next one hands its job back, and goes on where it was.
-                        kills += 1
-                        console.say('silkline: the worker was killed; another one goes on')
-                        code = await self._run_worker()
-                    if code != 0:
-                        raise WorkerFailed(code)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-
-    async def _wait_for_others(self, job_id: UUID) -> None:
-        workers = await self._rpc.list_crawl_workers()
-        if not any(worker.state == 'live' for worker in workers):
-            return
-        deadline = time.monotonic() + CLAIM_SECONDS
-        while time.monotonic() < deadline:
-            if (await self._rpc.crawl_progress(job_id)).status != 'pending':
-                return
-            await asyncio.sleep(POLL_SECONDS)
-
-    async def _tell_why(self, job_id: UUID) -> None:
-        from worker import console
-
-        explanation = await self._rpc.explain_crawl_job(job_id)
-        for reason in explanation.reasons:
-            if reason.code not in ('no_worker', 'in_line') and reason.text not in self._told:
-                self._told.add(reason.text)
-                console.say(f'silkline: waiting: {console.plain(reason.text)}')
-
-    async def _run_worker(self) -> int:
-        """A worker until nothing is left to do, or until this is cancelled; its exit code."""
-        from worker import console
-
-        self._worker = await asyncio.create_subprocess_exec(
-            sys.executable,
-            # -P: a project may have a module of its own called worker.
-            '-P',
-            '-m',
-            'worker',
-            'worker',
-            '--burst',
-            '--slots=1',
-            '--log-level=warning',
-            *(f'--allow-network={network}' for network in self._allow_networks),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            limit=LONGEST_LINE_BYTES,
-            # Ctrl-C in the terminal is this process's to pass on: the job stops before its worker.
-            start_new_session=True,
-        )
-        process = self._worker
-        try:
-            async for line in cast(asyncio.StreamReader, process.stderr):
-                console.say(console.plain(line.decode(errors='replace').rstrip()))
-            return await process.wait()
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                try:
-                    await asyncio.wait_for(process.wait(), END_SECONDS)
-                except TimeoutError:
-                    process.kill()
-                    await process.wait()
-
-
-class WorkerFailed(SilklineError):
-    """The worker that the command started could not work; what it said stands above."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f'the worker ended with {code}; the job stays in line: silkline worker')
-        with suppress(ValueError):
-            self.exit_code = ExitCode(code)

@@ -79,7 +79,9 @@ async def print_summary(
         lines.append(f'  skipped  {skipped.text()}')
     left = last.pages_pending + last.pages_in_progress
     if left:
-        lines.append(f'  left     {left} URLs: silkline resume {last.job_id} goes on')
+        lines.append(
+            f'  left     {left} URLs: silkline resume {last.job_id}, then silkline worker --burst'
+        )
     typer.echo(console.plain('\n'.join(lines)))
     for row in [*failed.starts, *skipped.starts] if not last.pages_done else []:
         typer.echo(console.plain(about_start(row)))

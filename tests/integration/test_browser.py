@@ -2,22 +2,28 @@
 
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from tests.support.egress import MEGABYTE, declines, egress, resolving
-from tests.support.raw_site import RawSite, answer, endless, raw_site, silent
+from tests.support.raw_site import RawSite, answer, raw_site, silent
+from tests.support.runner import Frontier, run_job
+from worker import pipe
 from worker.crawl.browser import BrowserFetcher
 from worker.crawl.chromium import BrowserMissing, find_chromium
 from worker.crawl.egress import Refused, TooLarge, Unreachable
 from worker.isolation import descendants, processes
+from worker.job_run import limits_for
 
 
 def why_not() -> str:
@@ -31,6 +37,12 @@ def why_not() -> str:
 
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a browser that was killed leaves its profile."""
+    monkeypatch.setenv('TMPDIR', str(tmp_path))
 
 
 def html(text: str, *, status: str = '200 OK') -> bytes:
@@ -190,16 +202,23 @@ def test_a_page_that_never_ends_loading_is_taken_as_it_is() -> None:
 
 def test_what_scripts_load_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('worker.crawl.browser.TRAFFIC_BYTES', MEGABYTE)
-    pages: dict[str, Any] = {
-        '/': script('fetch("/endless").then(answer => answer.text())'),
-        '/endless': endless(b'HTTP/1.1 200 OK\r\n\r\n', b'x' * 65536),
-    }
+    is_cut = asyncio.Event()
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'HTTP/1.1 200 OK\r\n\r\n')
+        try:
+            while True:
+                writer.write(b'x' * 65536)
+                await writer.drain()
+        except ConnectionError:
+            is_cut.set()
 
     async def run() -> None:
+        pages: dict[str, Any] = {'/': script('fetch("/endless")'), '/endless': endless}
         async with browser(pages) as (fetcher, site):
-            response = await show(fetcher, site.url())
-            assert response.status == 200
-            await site.wait_until_idle()
+            shown = asyncio.ensure_future(show(fetcher, site.url()))
+            await asyncio.wait_for(is_cut.wait(), 15)
+            assert (await shown).status == 200
 
     asyncio.run(run())
 
@@ -398,6 +417,39 @@ def test_a_cancelled_page_leaves_nothing() -> None:
 
     asyncio.run(run())
     assert descendants(os.getpid()) <= before
+
+
+def test_a_crawl_by_browser_runs_inside_the_walls_of_a_runner() -> None:
+    numbers = range(1, 6)
+    pages = {
+        '/': script(f'document.body.innerHTML = {json.dumps(links(numbers))}'),
+        **{f'/{number}': script(f'document.title = "page {number}"') for number in numbers},
+    }
+
+    async def run() -> None:
+        async with raw_site(pages) as site:
+            payload = {'url': site.url(), 'fetcher': 'browser', 'concurrency': 2}
+            start = pipe.Start(
+                job_id=uuid4(),
+                kind='crawl',
+                payload=payload,
+                limits=limits_for(payload),
+                allow_networks=['127.0.0.1/32'],
+                alive_seconds=0.2,
+            )
+            frontier = Frontier()
+            outcome = await run_job(start, frontier)
+            assert outcome.error_code is None, outcome.error_message
+            titles = {ended.page.title for ended in frontier.ended.values() if ended.page}
+            assert titles == {'scripted', *(f'page {number}' for number in numbers)}
+
+    before = descendants(os.getpid())
+    asyncio.run(run())
+    assert descendants(os.getpid()) <= before
+
+
+def links(numbers: range) -> str:
+    return ''.join(f'<a href=/{number}>{number}</a>' for number in numbers)
 
 
 # What is missing is named

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 import pytest
 
@@ -175,19 +176,33 @@ def test_mistakes_are_told_before_anything_is_enqueued(
     assert user.lines('jobs', '--json') == before
 
 
-def test_the_project_of_the_environment_is_used_and_named(user: User, directory: Path) -> None:
-    lines = (user.directory / '.silkline/env').read_text().splitlines()
-    variables = dict(line.split('=', 1) for line in lines)
-    elsewhere = User(
-        directory,
-        SUPABASE_URL=variables['SUPABASE_URL'],
-        SUPABASE_SECRET_KEY=variables['SUPABASE_SECRET_KEY'],
-    )
-    done = elsewhere.run('crawl', 'https://remote.example/?pages=3', *NULL)
+def test_the_project_of_the_environment_is_used_and_named(directory: Path) -> None:
+    with StackProcess(directory / 'far/away') as stack:
+        user = User(directory, **project_of(stack))
+        done = user.run('crawl', 'https://remote.example/?pages=3', *NULL)
 
-    assert f'on {variables["SUPABASE_URL"]}, the project of SUPABASE_URL' in done.stderr
-    assert ': 3 pages,' in done.stdout
-    assert not (directory / '.silkline').exists()
+        assert f'on {stack.url}, the project of SUPABASE_URL' in done.stderr
+        assert ': 3 pages,' in done.stdout
+        assert not (directory / '.silkline').exists()
+
+
+def test_a_project_that_has_workers_is_not_given_another(directory: Path) -> None:
+    with StackProcess(directory / 'far/away') as stack:
+        stack.rpc('heartbeat_crawl_jobs', p_worker_id=str(uuid4()), p_lease_tokens=[])
+        process = User(directory, **project_of(stack)).start('crawl', 'https://remote.example/')
+        assert process.stderr is not None
+        assert any('the workers of the project are busy' in line for line in process.stderr)
+        os.kill(process.pid, signal.SIGINT)
+        output = process.communicate(timeout=40)[0]
+
+        assert process.returncode == 130
+        assert output.startswith('stopped: 0 pages')
+
+
+def project_of(stack: StackProcess) -> dict[str, str]:
+    """What somebody sets for a project that is elsewhere."""
+    names = ('SUPABASE_URL', 'SUPABASE_SECRET_KEY')
+    return {name: stack.variables[name] for name in names}
 
 
 def test_a_worker_that_is_there_does_the_work(user: User, directory: Path) -> None:
@@ -211,7 +226,7 @@ def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
 
     assert process.returncode == 130
     assert output.startswith('stopped in ')
-    assert f'silkline resume {job} goes on' in output
+    assert f'silkline resume {job}, then silkline worker' in output
     assert user.run('jobs', '--status', 'stopped').stdout.count(job) == 1
     assert len(user.lines('pages', job, '--jsonl')) >= 1
     assert not children & running()

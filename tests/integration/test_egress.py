@@ -3,9 +3,13 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
+import threading
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one, resolving
 from tests.support.raw_site import answer, endless, raw_site, silent, slow
@@ -290,6 +294,49 @@ def test_a_resolver_that_hangs_ends_with_the_time_of_the_request() -> None:
     asyncio.run(run())
 
 
+def test_a_system_that_hangs_holds_few_threads_and_recovers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go = threading.Event()
+
+    def hang(host: bytes, *_: Any, **__: Any) -> Any:
+        assert go.wait(20)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, '', ('127.0.0.1', 0))]
+
+    async def run() -> None:
+        async with raw_site({'/': OK}) as site, egress(connections=50) as out:
+            urls = [site.url(host=f'{number}.hanging.example') for number in range(30)]
+            monkeypatch.setattr(socket, 'getaddrinfo', hang)
+            fetches = [fetch_from(out, url, timeout_seconds=0.5) for url in urls]
+            errors = await asyncio.gather(*fetches, return_exceptions=True)
+            assert {getattr(error, 'kind', None) for error in errors} == {'timeout'}
+            names = [thread.name for thread in threading.enumerate()]
+            assert names.count('lookup') <= 4
+            go.set()
+            assert (await fetch_from(out, urls[-1])).body == b'hello'
+
+    asyncio.run(run())
+
+
+def test_a_system_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
+    program = """
+import asyncio, socket, threading
+socket.getaddrinfo = lambda *_, **__: threading.Event().wait()
+from tests.support.egress import egress, fetch_from
+async def run():
+    async with egress() as out:
+        try:
+            await fetch_from(out, 'http://hanging.example/', timeout_seconds=0.1)
+        except Exception as error:
+            print(error)
+asyncio.run(run())
+"""
+    done = subprocess.run(
+        [sys.executable, '-c', program], check=True, capture_output=True, text=True, timeout=20
+    )
+    assert done.stdout == 'hanging.example did not answer within 0.1 s\n'
+
+
 def test_a_name_is_asked_for_once_by_all_who_wait_even_if_one_leaves() -> None:
     asked: list[str] = []
     is_asked, go = asyncio.Event(), asyncio.Event()
@@ -332,6 +379,27 @@ def test_a_cancelled_request_closes_its_connection() -> None:
             assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize('make_loop', [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_crawl_over_very_many_hosts_keeps_few_connections(make_loop: Any) -> None:
+    async def run() -> None:
+        async with raw_site({'/': OK}, host='0.0.0.0') as site, egress() as out:  # noqa: S104
+            before = len(os.listdir('/proc/self/fd'))
+            for number in range(600):
+                url = site.url(host=f'127.1.{number // 250}.{number % 250 + 1}')
+                assert (await fetch_from(out, url)).status == 200
+            # Each is open at both ends.
+            assert len(os.listdir('/proc/self/fd')) - before < 2 * 300
+            # And when the crowd is gone, they are kept again.
+            del out._sockets[:]  # pyright: ignore[reportPrivateUsage]
+            count = site.connections
+            for _ in range(5):
+                await fetch_from(out, site.url())
+            assert site.connections == count + 1
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(run())
 
 
 def test_failed_requests_leave_no_descriptor() -> None:

@@ -136,7 +136,9 @@ class Crawled:
     seconds: float
     # URLs that were being fetched when the runner ended.
     in_flight: Sequence[str]
+    # URLs of other hosts, and how those ended that were not judged at once.
     elsewhere: Mapping[str, pipe.FoundUrl]
+    ended_elsewhere: Mapping[str, pipe.Finished]
 
     def assert_drained(self, *, within_bytes: int, within_seconds: float) -> None:
         assert self.outcome.done is not None, (self.outcome, self.in_flight)
@@ -285,16 +287,22 @@ async def crawl_sites(
     )
     started_at = time.monotonic()
     outcome = await run_job(start, frontier, watch=watch)
+    elsewhere = {
+        key: found
+        for key, found in frontier.urls.items()
+        if not any(found.url.startswith(f'{site.url}/') for site in sites)
+    }
     return Crawled(
         outcome=outcome,
         sites={site.name: ended_site(site, frontier) for site in sites},
         peak_bytes=watch.peak_bytes,
         seconds=time.monotonic() - started_at,
         in_flight=list(watch.begun.values()),
-        elsewhere={
-            found.url: found
-            for found in frontier.urls.values()
-            if not any(found.url.startswith(f'{site.url}/') for site in sites)
+        elsewhere={found.url: found for found in elsewhere.values()},
+        ended_elsewhere={
+            found.url: frontier.ended[key]
+            for key, found in elsewhere.items()
+            if key in frontier.ended
         },
     )
 

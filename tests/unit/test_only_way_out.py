@@ -13,9 +13,9 @@ EGRESS = 'worker/crawl/egress.py'
 NETWORK = """
 aiodns aiohttp anyio asyncpg boto3 botocore curl_cffi dns ftplib gevent grpc h11 h2 http.client
 http.server httpcore httptools httpx httpx2 hyper imaplib impit mechanize multiprocessing nntplib
-niquests paramiko poplib postgrest primp psycopg pycurl pyppeteer pyreqwest realtime redis requests
-rnet scrapy selenium smtplib socket socketserver ssl subprocess supabase telnetlib tornado
-trio twisted urllib.request urllib3 uvloop webbrowser websocket websockets wreq xmlrpc
+niquests paramiko playwright poplib postgrest primp psycopg pycurl pyppeteer pyreqwest realtime
+redis requests rnet scrapy selenium smtplib socket socketserver ssl subprocess supabase telnetlib
+tornado trio twisted urllib.request urllib3 uvloop webbrowser websocket websockets wreq xmlrpc
 worker.rpc worker.live
 """.split()
 # Who else may, and why.
@@ -24,6 +24,9 @@ MAY_IMPORT = {
     # The parts of the egress; who may import those is below.
     'worker/crawl/exchange.py': {'aiohttp', 'socket', 'ssl'},
     'worker/crawl/resolver.py': {'socket'},
+    # A browser, which has no way out but the proxy.
+    'worker/crawl/browser.py': {'playwright'},
+    'worker/crawl/chromium.py': {'playwright'},
     # The event loop.
     'worker/crawl_runner.py': {'uvloop'},
 }
@@ -93,6 +96,16 @@ def test_only_the_egress_reaches_the_network(path: Path) -> None:
         assert name in users or not any(is_of(found, part) for found in imports)
     for call, users in CALLS.items():
         assert name in users or call not in calls_of(tree), call
+
+
+def test_the_proxy_of_the_browser_is_served_on_loopback_alone() -> None:
+    tree = ast.parse((ROOT / 'worker/crawl/proxy.py').read_text())
+    served = [
+        ast.unparse(node.args[1])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == 'asyncio.start_server'
+    ]
+    assert served == ["'127.0.0.1'"]
 
 
 def test_the_modules_of_the_crawl_are_looked_at() -> None:

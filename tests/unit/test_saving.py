@@ -15,7 +15,7 @@ from worker import pipe
 from worker.answers import Checkpoint
 from worker.errors import ApiRefused, ApiUnavailable
 from worker.rpc import Rpc
-from worker.saving import Batch, Saving
+from worker.saving import SAVE_PAGES, SAVE_SECONDS, Batch, Saving
 
 KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')
 LINK = pipe.Discovered(urls=[pipe.FoundUrl(url_key=KEY, url='u', depth=1)])
@@ -165,3 +165,66 @@ def test_nothing_is_sent_that_is_not_wanted_any_more() -> None:
         assert (queue.saved, told) == ({}, [])
 
     asyncio.run(scenario())
+
+
+def test_results_are_taken_in_while_others_are_on_their_way() -> None:
+    async def scenario() -> None:
+        queue = Queue(hangs=True)
+        saving, _ = saving_to(queue)
+        await saving.take(LINK)
+        await saving.take(pipe.WantTasks(count=5))
+        keeping = asyncio.create_task(saving.keep_saving(no_answer))
+        await queue.reached.wait()
+        for _ in range(500):
+            assert await saving.take(PAGE)
+
+        assert len(saving.batch.finished) == 500
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    asyncio.run(scenario())
+
+
+def test_a_runner_waits_when_the_next_batch_is_full_too() -> None:
+    async def scenario() -> None:
+        queue = Queue(hangs=True)
+        saving, _ = saving_to(queue)
+        await saving.take(pipe.WantTasks(count=5))
+        keeping = asyncio.create_task(saving.keep_saving(no_answer))
+        await queue.reached.wait()
+        for _ in range(Batch.MAX_RESULTS - 1):
+            await saving.take(PAGE)
+        last = asyncio.create_task(saving.take(PAGE))
+        await asyncio.wait([last], timeout=0.05)
+        assert not last.done()
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await saving.save(want=0)
+
+        assert await last
+        assert list(queue.saved) == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_hundred_pages_are_saved_at_once_and_a_wish_is_answered() -> None:
+    async def scenario() -> None:
+        queue = Queue()
+        saving, told = saving_to(queue)
+        answered: asyncio.Queue[Checkpoint] = asyncio.Queue()
+        keeping = asyncio.create_task(saving.keep_saving(answered.put))
+        for _ in range(SAVE_PAGES):
+            await saving.take(PAGE)
+        await asyncio.wait_for(queue.reached.wait(), SAVE_SECONDS / 2)
+        assert len(told[0].finished) == SAVE_PAGES
+        assert answered.empty()
+        await saving.take(pipe.WantTasks(count=7))
+        assert (await answered.get()).pending == 7
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+    asyncio.run(scenario())
+
+
+async def no_answer(answer: Checkpoint) -> None:
+    raise AssertionError(answer)

@@ -43,7 +43,9 @@ class Body:
         self._decoders = decoders_of(encodings) if encodings else []
         self._arrived = 0
         self._size = 0
-        self._held = io.BytesIO()
+        # Most bodies are one piece, which need not be copied.
+        self._first = b''
+        self._rest: io.BytesIO | None = None
 
     def expect(self, content_length: str | None) -> None:
         """Refuse a body that announces to be too large."""
@@ -64,7 +66,14 @@ class Body:
             self._size += len(piece)
             if self._size > self.max_bytes:
                 raise self._too_large()
-            self._held.write(piece)
+            if self._rest is not None:
+                self._rest.write(piece)
+            elif not self._first:
+                self._first = piece
+            elif piece:
+                self._rest = io.BytesIO()
+                self._rest.write(self._first)
+                self._rest.write(piece)
 
     def finish(self) -> bytes:
         """The whole body; raises `BadBody` when it broke off."""
@@ -72,7 +81,7 @@ class Body:
             for decoder in self._decoders:
                 if not decoder.is_whole:
                     raise BadBody(f'the {decoder.name} body breaks off before its end')
-        return self._held.getvalue()
+        return self._first if self._rest is None else self._rest.getvalue()
 
     @property
     def _limit(self) -> int:

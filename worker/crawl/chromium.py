@@ -66,7 +66,14 @@ class Chromium:
                 "the browser fetcher needs Playwright: pip install 'silkline[browser]'"
             ) from error
 
-        driver = await async_playwright().start()
+        try:
+            driver = await async_playwright().start()
+        except Exception as error:
+            # It has no name of its own: the program behind Playwright ended, or is not there.
+            raise BrowserMissing(
+                'Playwright does not start: ' + first_line(str(error)) + '; see whether '
+                '`playwright --version` runs, and whether there is memory for it'
+            ) from error
         try:
             browser = await driver.chromium.launch(
                 executable_path=find_chromium(driver.chromium.executable_path),

@@ -61,6 +61,8 @@ REDIRECTS = frozenset((301, 302, 303, 307, 308))
 # Headers that are for one origin only.
 SECRETS = frozenset(('authorization', 'cookie', 'proxy-authorization'))
 MOST_ORIGINS = 4096
+# Beyond this, connections are not kept. A runner may have 1024 files open.
+MOST_SOCKETS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Egress:
         self._connections = connections
         self._tls = tls
         self._origins: dict[str, Origin] = {}
+        self._sockets: list[socket.socket] = []
 
     async def __aenter__(self) -> Self:
         self._session = open_session(
@@ -113,6 +116,7 @@ class Egress:
             connections=self._connections,
             tls=self._tls,
             user_agent=self.user_agent,
+            is_crowded=lambda: len(self._sockets) >= MOST_SOCKETS,
         )
         return self
 
@@ -215,7 +219,9 @@ class Egress:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a bare connection to a host under the same rules, for `proxy.py`."""
         name = f'[{host}]' if ':' in host and not host.startswith('[') else host
-        _, origin = self.read_url(f'http://{name}:{port}/')
+        href, origin = self.read_url(f'http://{name}:{port}/')
+        if origin.port != port or href.count('/') > 3:
+            raise Refused(f'{host[:200]!r} is no host', 'invalid_url')
         error: OSError | None = None
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -274,7 +280,11 @@ class Egress:
         family, kind, protocol, _, address = address_info
         if not self.rules.allow(address[0]):
             raise ForbiddenAddress('forbidden address')
-        return socket.socket(family, kind, protocol)
+        opened = socket.socket(family, kind, protocol)
+        if len(self._sockets) >= MOST_SOCKETS:
+            self._sockets = [known for known in self._sockets if known.fileno() != -1]
+        self._sockets.append(opened)
+        return opened
 
 
 class _CheckedNames(AbstractResolver):

@@ -39,8 +39,19 @@ def open_session(
     connections: int,
     tls: ssl.SSLContext | None,
     user_agent: str,
+    is_crowded: Callable[[], bool],
 ) -> aiohttp.ClientSession:
-    """A session without cookies, proxies, decompression or a clock of its own."""
+    """A session without cookies, proxies, decompression or a clock of its own.
+
+    While `is_crowded`, no connection is kept for later: aiohttp bounds those in use alone.
+    """
+
+    class KeptAnswer(Answer):
+        def start(self, connection: Any) -> 'CoroutineType[Any, Any, aiohttp.ClientResponse]':
+            if is_crowded():
+                connection.protocol.force_close()
+            return super().start(connection)
+
     connector = aiohttp.TCPConnector(
         resolver=resolver,
         socket_factory=socket_factory,
@@ -56,7 +67,7 @@ def open_session(
         auto_decompress=False,
         # The one clock of a request is that of `Egress.fetch`.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-        response_class=Answer,
+        response_class=KeptAnswer,
         max_line_size=HEADER_BYTES,
         max_field_size=HEADER_BYTES,
         max_headers=HEADER_COUNT,

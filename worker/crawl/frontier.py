@@ -104,19 +104,31 @@ class Frontier:
         return self._scope.echoes.is_parked(url)
 
     async def finish(self, task: pipe.Task, fetched: Fetched) -> None:
-        self.counts[fetched.status] += 1
-        await self._sender.send(
-            pipe.Finished(
-                url_key=task.url_key,
-                status=fetched.status,
-                http_status=fetched.http_status,
-                bytes=fetched.bytes,
-                skip_reason=fetched.skip_reason,
-                error=fetched.error[:2000] if fetched.error else None,
-                not_modified=fetched.not_modified,
-                page=fetched.page,
-            )
+        finished = pipe.Finished(
+            url_key=task.url_key,
+            status=fetched.status,
+            http_status=fetched.http_status,
+            bytes=fetched.bytes,
+            skip_reason=fetched.skip_reason,
+            error=fetched.error[:2000] if fetched.error else None,
+            not_modified=fetched.not_modified,
+            page=fetched.page,
         )
+        try:
+            await self._sender.send(finished)
+        except pipe.FrameTooLarge as error:
+            # What a plugin made of a page, perhaps: it costs that page, not the crawl.
+            fetched = Fetched(status='skipped', skip_reason='too_large', error=str(error))
+            await self._sender.send(
+                pipe.Finished(
+                    url_key=task.url_key,
+                    status='skipped',
+                    http_status=finished.http_status,
+                    skip_reason='too_large',
+                    error=str(error),
+                )
+            )
+        self.counts[fetched.status] += 1
 
     async def fail(self, task: pipe.Task, fetched: Fetched, error: str) -> None:
         await self.finish(

@@ -237,6 +237,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gat
     is_final = False
     while not is_final:
         head = await reader.readuntil(b'\r\n\r\n')
+        gate.bytes += len(head)
         line, *headers = head[:-4].split(b'\r\n')
         is_final = not line.partition(b' ')[2].startswith(b'1')
         headers = [

@@ -28,6 +28,9 @@ ZIPPED = frozenset({'application/gzip', 'application/x-gzip', 'application/octet
 MAX_LINKS = 5000
 MAX_LINK_BYTES = 1024 * 1024
 MAX_METADATA_HEADINGS = 200
+MAX_FACT = 5000
+# As for the Markdown of HTML: with six bytes for each in JSON it still fits into a message.
+MAX_CHARACTERS = 2_000_000
 
 
 def is_wanted(status: int, headers: Mapping[str, str], *, url: str) -> bool:
@@ -129,6 +132,7 @@ class Reader:
     ) -> Fetched:
         from worker.crawl.llms_txt import links_of
 
+        text = text[:MAX_CHARACTERS]
         is_kept = self._options.markdown != 'none'
         draft = PageDraft(
             url=url,
@@ -175,7 +179,7 @@ class Reader:
             bytes=len(response.body),
             links=draft.links,
             seconds=response.seconds,
-            fingerprint=hash(response.body),
+            fingerprint=fingerprint_of(response, draft),
             page=page_of(
                 response,
                 draft,
@@ -218,6 +222,11 @@ def page_of(
         extractor=extractor,
         extractor_version=extractor_version,
     )
+
+
+def fingerprint_of(response: 'Response', draft: PageDraft) -> int:
+    """What pages share that only echo: their words. Their links differ, the next one at least."""
+    return hash((draft.title, draft.markdown) if draft.markdown else response.body)
 
 
 def header(response: 'Response', name: str) -> str | None:
@@ -277,7 +286,7 @@ def facts_of(extracted: Extracted, charset: str) -> dict[str, Any]:
     facts: dict[str, Any] = {'charset': charset, 'url_rules': URL_RULES}
     for name in ('description', 'language', 'canonical'):
         if value := getattr(extracted, name):
-            facts[name] = value
+            facts[name] = value[:MAX_FACT]
     if extracted.headings:
         facts['headings'] = extracted.headings[:MAX_METADATA_HEADINGS]
     if extracted.error:

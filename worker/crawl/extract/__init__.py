@@ -8,14 +8,15 @@ exception never loses a page: it is told in `error`.
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from worker.crawl.extract.builtin import EXTRACTOR, EXTRACTOR_VERSION, full_markdown, main_markdown
-from worker.crawl.extract.facts import Anchor, Facts, read_facts
-from worker.crawl.extract.markdown import MAX_CHARACTERS
-from worker.crawl.extract.parser import TooCostly, parse_html
-from worker.crawl.extract.plain_text import plain_facts, plain_text
+from worker.crawl.extract.facts import MAX_MARKDOWN, Anchor, Facts, read_facts
+from worker.crawl.extract.parser import Document, TooCostly, parse_html
 
 __all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extracted', 'Extractor', 'read_html']
 
+EXTRACTOR = 'silkline'
+# Goes up with each release whose Markdown differs from the last one's for any page: whoever
+# compares pages over time can tell a change of the page from a change of the extractor.
+EXTRACTOR_VERSION = '1'
 MAX_ERROR = 500
 
 
@@ -57,28 +58,22 @@ def read_html(
     facts = Facts()
     text: str | None = None
     error: str | None = None
+    name, version = EXTRACTOR, EXTRACTOR_VERSION
     try:
         document = parse_html(html)
         facts = read_facts(document)
         if markdown == 'none':
             pass
-        elif extractor is not None:
-            text = extractor.markdown(html, url=url)[:MAX_CHARACTERS]
-        elif markdown == 'main':
-            text = main_markdown(document, facts, html=html, url=url)
+        elif extractor is None:
+            text = _built_in(document, facts, html=html, url=url, is_full=markdown == 'full')
         else:
-            text = full_markdown(document, facts, url=url)
+            name, version = extractor.name, extractor.version
+            text = extractor.markdown(html, url=url)[:MAX_MARKDOWN]
     except TooCostly as caught:
         error = f'read as plain text: {caught}'
-        facts = plain_facts(html)
-        text = None if markdown == 'none' else plain_text(html)
+        facts, text = _without_tree(html, wants_text=markdown != 'none')
     except Exception as caught:
         error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:MAX_ERROR]
-    name, version = None, None
-    if text is not None:
-        by_plugin = extractor is not None and error is None
-        name = extractor.name if extractor is not None and by_plugin else EXTRACTOR
-        version = extractor.version if extractor is not None and by_plugin else EXTRACTOR_VERSION
     return Extracted(
         title=facts.title,
         description=facts.description,
@@ -89,7 +84,22 @@ def read_html(
         anchors=facts.anchors,
         headings=facts.headings,
         markdown=text,
-        extractor=name,
-        extractor_version=version,
+        extractor=None if text is None else name,
+        extractor_version=None if text is None else version,
         error=error,
     )
+
+
+def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full: bool) -> str:
+    # Imported late: a crawl that wants no Markdown need not wait for what writes it.
+    from worker.crawl.extract import builtin
+
+    if is_full:
+        return builtin.full_markdown(document, facts, url=url)
+    return builtin.main_markdown(document, facts, html=html, url=url)
+
+
+def _without_tree(html: str, *, wants_text: bool) -> tuple[Facts, str | None]:
+    from worker.crawl.extract import plain_text
+
+    return plain_text.read_title(html), plain_text.read_text(html) if wants_text else None

@@ -2,19 +2,12 @@
 
 import re
 
-from turbohtml import Document
-
 from worker.crawl.extract.facts import Facts
 from worker.crawl.extract.links import Resolver
 from worker.crawl.extract.main_content import find_main
 from worker.crawl.extract.markdown import write_markdown
 from worker.crawl.extract.measure import measure
-from worker.crawl.extract.parser import build_tree, release
-
-EXTRACTOR = 'silkline'
-# Goes up with each release whose Markdown differs from the last one's for any page: whoever
-# compares pages over time can tell a change of the page from a change of the extractor.
-EXTRACTOR_VERSION = '1'
+from worker.crawl.extract.parser import Document, build_tree, release
 
 _ARTICLE = re.compile(r'"@type"\s*:\s*"(?:(?:News|Reportage)?Article|BlogPosting)"')
 

@@ -56,7 +56,7 @@ def _collect(node: Node, pieces: list[str]) -> None:
 def language_of(node: Node) -> str:
     """Look at the block, the code in it and the three elements around it."""
     candidates: list[Node] = [node]
-    candidates += [child for child in node.children if isinstance(child, Node)][:2]
+    candidates += node.elements[:2]
     above = node.parent
     for _ in range(3):
         if above is None:

@@ -6,9 +6,7 @@ wanted, and then every microsecond counts.
 
 from dataclasses import dataclass, field
 
-from turbohtml import Document, Namespace
-
-from worker.crawl.extract.parser import fact_elements
+from worker.crawl.extract.parser import Document, fact_elements, is_of_html
 from worker.crawl.extract.tree import HEADINGS
 
 MAX_ANCHORS = 5_000
@@ -16,6 +14,7 @@ MAX_HEADINGS = 500
 MAX_TITLE = 1_000
 MAX_DESCRIPTION = 5_000
 MAX_HREF = 10_000
+MAX_MARKDOWN = 2_000_000
 ROBOTS_NAMES = frozenset({'robots', 'silkline'})
 
 
@@ -76,7 +75,7 @@ def read_facts(document: Document) -> Facts:
             if canonical is None and rel is not None and 'canonical' in rel.lower().split():
                 canonical = (element.attr('href') or '').strip() or None
         elif tag == 'title':
-            if title is None and element.namespace is Namespace.HTML:
+            if title is None and is_of_html(element):
                 title = one_line(element.text, MAX_TITLE)
         elif base is None:
             base = (element.attr('href') or '').strip() or None

@@ -24,6 +24,8 @@ _EMPHASIS = {
     'strike': '~~',
 }
 _CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
+# Whether there is anything to escape at all is a much quicker question than what it is.
+_MAYBE_SPECIAL = re.compile(r'[\\`*_<\]\x01]')
 _SPECIAL = re.compile(r'[\\`*]|<(?=[a-zA-Z/!?])|\](?=[(\[:])|(?<![^\W_])_+|_+(?![^\W_])')
 _TICKS = re.compile(r'`+')
 _SELF_LINKS = frozenset({'¶', '#', '§', '\uf0c1', '🔗', '\u200b', '', '\u200b#', '⚓', '∞'})
@@ -38,11 +40,11 @@ class Inline:
         self._marks: list[str] = []
 
     def escape(self, text: str) -> str:
+        if not _MAYBE_SPECIAL.search(text):
+            return text
         if BREAK in text:
             text = text.replace(BREAK, ' ')
-        if _SPECIAL.search(text):
-            return _SPECIAL.sub(lambda found: ''.join(f'\\{mark}' for mark in found[0]), text)
-        return text
+        return _SPECIAL.sub(lambda found: '\\' + '\\'.join(found[0]), text)
 
     def line(self, node: Node) -> str:
         """Write all that is inside in one line."""
@@ -147,7 +149,7 @@ class Inline:
         self._marks.pop()
         text = ''.join(inner)
         stripped = ' '.join(text.replace(BREAK, ' ').split())
-        if href.startswith('#') and stripped in _SELF_LINKS or (
+        if (href.startswith('#') and stripped in _SELF_LINKS) or (
             node.names and _SELF_LINK_NAMES.search(node.names)
         ):
             return
@@ -181,7 +183,7 @@ class Inline:
             part = stack.pop()
             if part.tag == 'annotation' and part.get('encoding') == 'application/x-tex':
                 source = self.plain(part)
-            stack += [child for child in part.children if isinstance(child, Node)]
+            stack += part.elements
         pieces.append(f'${source.strip()}$' if source else self.plain(node))
 
     def _plain(self, node: Node, pieces: list[str]) -> None:

@@ -23,6 +23,8 @@ class Resolver:
         host = rest.partition('/')[0].partition('?')[0]
         self._scheme = f'{scheme}:'
         self._origin = f'{scheme}://{host}'
+        path = rest[len(host) :].partition('?')[0]
+        self._folder = f'{self._origin}{path.rpartition("/")[0]}/'
         self._known: dict[str, str | None] = {}
 
     def absolute(self, href: str) -> str | None:
@@ -47,6 +49,8 @@ class Resolver:
             result = self._scheme + href
         elif href.startswith('/') and '/.' not in href:
             result = self._origin + href
+        elif href[0].isalnum() and '/.' not in href:
+            result = self._folder + href
         else:
             result = _joined(self.base, href)
         if _UNSAFE.search(result):

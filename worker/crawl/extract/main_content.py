@@ -165,8 +165,8 @@ def descend(root: Node, *, is_article: bool) -> Node:
     while True:
         enough = best.good * SHARE_OF_CHILD
         heir: Node | None = None
-        for child in best.children:
-            if isinstance(child, Node) and not child.is_junk and child.good > enough:
+        for child in best.elements:
+            if not child.is_junk and child.good > enough:
                 heir = child
                 break
         if heir is None or heir.tag in _NEVER_ALONE or (keeps_title and not heir.has_title):
@@ -179,8 +179,8 @@ def drop_link_blocks(root: Node, *, is_article: bool) -> None:
     stack = [root]
     while stack:
         node = stack.pop()
-        for child in node.children:
-            if isinstance(child, str) or child.is_junk or not child.has_block:
+        for child in node.elements:
+            if child.is_junk or not child.has_block:
                 continue
             tag = child.tag
             if tag in HEADINGS or tag == 'pre' or tag == 'li':

@@ -7,17 +7,18 @@ Owns blocks: paragraphs, headings, lists, quotes, notes. Text inside a block is 
 import re
 
 from worker.crawl.extract.code import code_block
+from worker.crawl.extract.facts import MAX_MARKDOWN
 from worker.crawl.extract.inline import BREAK, Inline
 from worker.crawl.extract.links import Resolver
 from worker.crawl.extract.notes import is_note, kind_of, title_node
 from worker.crawl.extract.tables import table_block
 from worker.crawl.extract.tree import HEADINGS, Node
 
-MAX_CHARACTERS = 2_000_000
 MAX_LIST_DEPTH = 12
 MAX_QUOTE_DEPTH = 6
 
 _NOT_IN_HEADINGS = frozenset({'p', 'ul', 'ol', 'dl', 'table', 'pre', 'blockquote', 'section'})
+_BULLET = re.compile(r'^- ', re.MULTILINE)
 _NUMBER = re.compile(r'\d{1,9}\\?[.)]|[•·]')
 _LAST_UPDATE = re.compile(r'\W*last (?:updated?|modified|edited)\b.{0,80}', re.IGNORECASE)
 _ONLY_LINKS = re.compile(r'(?:\[[^\[\]]*\]\([^()]*\)\s*)+')
@@ -38,8 +39,8 @@ def write_markdown(
     if is_main:
         _drop_last_links(blocks)
     text = '\n\n'.join(blocks)
-    if len(text) > MAX_CHARACTERS:
-        text = text[:MAX_CHARACTERS].rsplit('\n', 1)[0]
+    if len(text) > MAX_MARKDOWN:
+        text = text[:MAX_MARKDOWN].rsplit('\n', 1)[0]
     return text + '\n' if text else ''
 
 
@@ -74,7 +75,7 @@ class Writer:
                 if pieces:
                     self._end_paragraph(pieces, blocks)
                     pieces = []
-                if self.written > MAX_CHARACTERS:
+                if self.written > MAX_MARKDOWN:
                     break
                 self._block(child, blocks)
         if pieces:
@@ -111,7 +112,7 @@ class Writer:
             if not table_block(node, self, blocks):
                 blocks += self.blocks(node)
         elif tag == 'blockquote':
-            self._quote(self.blocks(node), blocks)
+            self._quote(node, blocks)
         elif tag == 'dl':
             self._definitions(node, blocks)
         elif tag == 'hr':
@@ -127,26 +128,29 @@ class Writer:
         elif node.names and is_note(node):
             self._note(node, blocks)
         else:
-            blocks += self.blocks(node)
+            _extend(blocks, self.blocks(node))
 
     def _heading(self, node: Node, blocks: list[str]) -> None:
         marks = '#' * HEADINGS[node.tag] + ' '
-        if node.has_inner_block and any(
-            isinstance(child, Node) and child.tag in _NOT_IN_HEADINGS for child in node.children
-        ):
+        if any(child.tag in _NOT_IN_HEADINGS for child in node.elements):
             # Nobody closed it: the first line is the heading, the rest is what follows.
             inner = self.blocks(node)
             blocks += [marks + inner[0], *inner[1:]] if inner else []
         elif text := self.inline.heading(node):
             self._add(marks + text, blocks)
 
-    def _quote(self, inner: list[str], blocks: list[str]) -> None:
-        if not inner:
-            return
-        if self.quote_depth >= MAX_QUOTE_DEPTH:
+    def _quote(self, node: Node, blocks: list[str], *, title: str = '') -> None:
+        self.quote_depth += 1
+        inner = self.blocks(node)
+        self.quote_depth -= 1
+        if title:
+            if inner and inner[0].strip('*:').lower() == title.lower():
+                del inner[0]
+            inner.insert(0, f'**{title}**')
+        if inner and self.quote_depth < MAX_QUOTE_DEPTH:
+            blocks.append(prefixed('\n\n'.join(inner), '> ', '> '))
+        else:
             blocks += inner
-            return
-        self._add(prefixed('\n\n'.join(inner), '> ', '> '), blocks)
 
     def _note(self, node: Node, blocks: list[str]) -> None:
         """Write an admonition as a quote that begins with its title in bold."""
@@ -155,17 +159,10 @@ class Writer:
         if titled is not None:
             title = self.inline.line(titled).strip('*: ')
             titled.is_junk = True
-        self.quote_depth += 1
-        inner = self.blocks(node)
-        self.quote_depth -= 1
         title = title or kind_of(node)
         if title.islower() or title.isupper():
             title = title.capitalize()
-        if title:
-            if inner and inner[0].strip('*:').lower() == title.lower():
-                del inner[0]
-            inner.insert(0, f'**{title}**')
-        self._quote(inner, blocks)
+        self._quote(node, blocks, title=title)
 
     def _list(self, node: Node, blocks: list[str]) -> None:
         if self.list_depth >= MAX_LIST_DEPTH:
@@ -174,11 +171,10 @@ class Writer:
         self.list_depth += 1
         items: list[list[str]] = []
         number = _integer(node.get('start'), 1) if node.tag == 'ol' else None
-        loose: list[str] = []
         for child in node.children:
             if isinstance(child, str):
                 if not child.isspace():
-                    loose.append(child)
+                    items.append([' '.join(self.inline.escape(child).split())])
             elif child.is_junk:
                 continue
             elif child.tag == 'li':
@@ -204,13 +200,12 @@ class Writer:
                 number += 1
             lines.append(prefixed(text, marker, ' ' * len(marker)))
         if lines:
-            blocks.append(('\n' if is_tight else '\n\n').join(lines))
+            _extend(blocks, [('\n' if is_tight else '\n\n').join(lines)])
 
     def _definitions(self, node: Node, blocks: list[str]) -> None:
         parts = list(_definition_parts(node))
         is_short = all(
-            part.tag == 'dt' or not any(isinstance(child, Node) and child.has_block
-                                        for child in part.children)
+            part.tag == 'dt' or not any(child.has_block for child in part.elements)
             for part in parts
         ) and all(part.tag in ('dt', 'dd') for part in parts)
         if not is_short:
@@ -263,6 +258,13 @@ class Writer:
             blocks += inner
 
 
+def _extend(blocks: list[str], inner: list[str]) -> None:
+    """Add blocks; two lists in a row would be read as one if their bullets were the same."""
+    if inner and blocks and blocks[-1].startswith('- ') and inner[0].startswith('- '):
+        inner[0] = _BULLET.sub('* ', inner[0])
+    blocks += inner
+
+
 def prefixed(text: str, first: str, others: str) -> str:
     """Put `first` before the first line and `others` before each other that is not empty."""
     lines = text.split('\n')
@@ -273,7 +275,7 @@ def prefixed(text: str, first: str, others: str) -> str:
 
 def _has_code(node: Node) -> bool:
     """Tell whether this is a block of code with the name of its language written beside it."""
-    return any(isinstance(child, Node) and child.tag == 'pre' for child in node.children)
+    return any(child.tag == 'pre' for child in node.elements)
 
 
 def _is_tight(item: list[str]) -> bool:
@@ -286,17 +288,13 @@ def _is_tight(item: list[str]) -> bool:
 
 
 def _is_list(text: str) -> bool:
-    return text.startswith('- ') or re.match(r'\d+\. ', text) is not None
+    return text.startswith(('- ', '* ')) or re.match(r'\d+\. ', text) is not None
 
 
 def _definition_parts(node: Node) -> list[Node]:
     parts: list[Node] = []
-    for child in node.children:
-        if isinstance(child, Node):
-            if child.tag == 'div':
-                parts += [part for part in child.children if isinstance(part, Node)]
-            else:
-                parts.append(child)
+    for child in node.elements:
+        parts += child.elements if child.tag == 'div' else [child]
     return parts
 
 

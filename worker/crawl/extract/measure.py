@@ -11,15 +11,11 @@ SHORTEST_PROSE = 40
 def measure(nodes: list[Node]) -> None:
     for node in reversed(nodes):
         tag = node.tag
-        text = links = inline = inline_links = good = 0
+        text = inline = node.own
+        links = inline_links = good = 0
         has_inner_block = False
-        for child in node.children:
-            if isinstance(child, str):
-                if not child.isspace():
-                    length = len(child.strip())
-                    text += length
-                    inline += length
-            elif not child.is_junk:
+        for child in node.elements:
+            if not child.is_junk:
                 text += child.text
                 links += child.links
                 good += child.good

@@ -35,7 +35,7 @@ def kind_of(node: Node) -> str:
 
 
 def title_node(node: Node) -> Node | None:
-    for child in node.children:
-        if isinstance(child, Node) and _TITLE.search(child.names):
+    for child in node.elements:
+        if _TITLE.search(child.names):
             return child
     return None

@@ -8,7 +8,7 @@ be put in here and nowhere else.
 import re
 from collections.abc import Iterator
 
-from turbohtml import Document, Element, Text, parse
+from turbohtml import Document, Element, Namespace, Text, parse
 from turbohtml import Node as ParsedNode
 
 from worker.crawl.extract.tree import DROPPED, Node
@@ -32,6 +32,17 @@ _FORMATTING = (
 _COSTLY = re.compile(rf'<(?=[hHbBcCeEfFiInNsStTuU])(?:({_ROOT})|(?:{_FORMATTING}))[\s/]')
 _OPENED_OR_CLOSED = re.compile(rf'<(/?)({_FORMATTING})(?=[\s/>])')
 _FACTS = ('a', 'area', 'meta', 'link', 'base', 'title', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6')
+
+
+__all__ = [
+    'Document',
+    'TooCostly',
+    'build_tree',
+    'fact_elements',
+    'is_of_html',
+    'parse_html',
+    'release',
+]
 
 
 class TooCostly(Exception):
@@ -82,6 +93,11 @@ def fact_elements(document: Document) -> Iterator[Element]:
     return document.iter_elements(_FACTS)
 
 
+def is_of_html(element: Element) -> bool:
+    """Tell a <title> of the page from one in a drawing."""
+    return element.namespace is Namespace.HTML
+
+
 def build_tree(document: Document) -> list[Node]:
     """Copy the body into nodes in document order, without what is never text.
 
@@ -101,7 +117,10 @@ def build_tree(document: Document) -> list[Node]:
         append = node.children.append
         for child in children:
             if type(child) is Text:
-                append(child.data)
+                data = child.data
+                append(data)
+                if not data.isspace():
+                    node.own += len(data.strip())
             elif type(child) is Element:
                 tag = child.tag
                 if tag in DROPPED:
@@ -111,8 +130,10 @@ def build_tree(document: Document) -> list[Node]:
                 stack.append((children, node))
                 children = iter(child)
                 if len(stack) < MAX_DEPTH or tag in _SHALLOW:
-                    node = Node(tag, child, node)
+                    above = node
+                    node = Node(tag, child, above)
                     append(node)
+                    above.elements.append(node)
                     nodes.append(node)
                     names = child.attr('class')
                     identity = child.attr('id') if tag in _NAMED_BY_ID else None

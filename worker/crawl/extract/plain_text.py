@@ -3,31 +3,40 @@
 import re
 from html import unescape
 
-from worker.crawl.extract.facts import MAX_TITLE, Facts, one_line
-from worker.crawl.extract.markdown import MAX_CHARACTERS
+from worker.crawl.extract.facts import MAX_MARKDOWN, MAX_TITLE, Facts, one_line
 
-_SKIPPED = re.compile(r'<(script|style)\b[^<>]*>.*?</\1\s*>', re.IGNORECASE | re.DOTALL)
+_SCRIPT = re.compile(r'<(script|style)\b', re.IGNORECASE)
+_END = {
+    'script': re.compile(r'</script\b[^<>]*>?', re.IGNORECASE),
+    'style': re.compile(r'</style\b[^<>]*>?', re.IGNORECASE),
+}
 _TITLE = re.compile(r'<title[^<>]*>([^<]{0,5000})', re.IGNORECASE)
 _TAG = re.compile(r'<[^<>]*>')
-_LINES = re.compile(r'[ \t\r\f\v]*\n\s*')
+_SPACES = re.compile(r'[^\S\n]{2,}|\r')
 # Where the text of a page that is not worth a tree may be cut off.
-MAX_READ = 4 * MAX_CHARACTERS
+MAX_READ = 4 * MAX_MARKDOWN
 
 
-def plain_facts(html: str) -> Facts:
+def read_title(html: str) -> Facts:
     found = _TITLE.search(html[:MAX_READ])
     return Facts(title=one_line(unescape(found[1]), MAX_TITLE) or None if found else None)
 
 
-def plain_text(html: str) -> str:
+def read_text(html: str) -> str:
     """Return the text between the tags, line by line."""
-    text = _TAG.sub(' ', _without_scripts(html[:MAX_READ]))
-    text = _LINES.sub('\n', unescape(text)).strip()
-    return text[:MAX_CHARACTERS]
+    text = unescape(_TAG.sub(' ', _without_scripts(html[:MAX_READ])))
+    # Not split into words, of which millions would take hundreds of megabytes.
+    lines = (line.strip() for line in _SPACES.sub(' ', text).split('\n'))
+    return '\n'.join(line for line in lines if line)[:MAX_MARKDOWN]
 
 
 def _without_scripts(html: str) -> str:
-    # Without an end tag each start would be searched to the end of the page again.
-    if html.count('<script') + html.count('<style') > 1000:
-        return html
-    return _SKIPPED.sub(' ', html)
+    pieces: list[str] = []
+    at = 0
+    while (found := _SCRIPT.search(html, at)) is not None:
+        pieces.append(html[at : found.start()])
+        end = _END[found[1].lower()].search(html, found.end())
+        if end is None:
+            return ''.join(pieces)
+        at = end.end()
+    return ''.join([*pieces, html[at:]])

@@ -53,14 +53,12 @@ def _rows(table: Node) -> tuple[list[list[Node]], Node | None, bool]:
     rows: list[list[Node]] = []
     caption: Node | None = None
     has_head = False
-    for child in table.children:
-        if isinstance(child, str):
-            continue
+    for child in table.elements:
         if child.tag == 'caption':
             caption = child
         elif child.tag in _SECTIONS:
-            for row in child.children:
-                if isinstance(row, Node) and row.tag == 'tr':
+            for row in child.elements:
+                if row.tag == 'tr':
                     has_head = has_head or (child.tag == 'thead' and not rows)
                     rows.append(_cells(row))
         elif child.tag == 'tr':
@@ -72,7 +70,7 @@ def _rows(table: Node) -> tuple[list[list[Node]], Node | None, bool]:
 
 
 def _cells(row: Node) -> list[Node]:
-    return [cell for cell in row.children if isinstance(cell, Node) and cell.tag in ('td', 'th')]
+    return [cell for cell in row.elements if cell.tag in ('td', 'th')]
 
 
 def _code_of(rows: list[list[Node]]) -> Node | None:
@@ -86,7 +84,7 @@ def _code_of(rows: list[list[Node]]) -> Node | None:
             node = stack.pop()
             if node.tag == 'pre':
                 return node
-            stack += [child for child in node.children if isinstance(child, Node)]
+            stack += node.elements
     return None
 
 
@@ -99,7 +97,7 @@ def _is_grid(rows: list[list[Node]]) -> bool:
                 if node.tag in _TOO_MUCH:
                     return False
                 if node.has_inner_block or node is cell:
-                    stack += [child for child in node.children if isinstance(child, Node)]
+                    stack += node.elements
     return True
 
 
@@ -143,6 +141,8 @@ def _fill(line: list[str], spans: dict[int, tuple[int, str]]) -> None:
 
 
 def _cell_text(cell: Node, writer: Writer) -> str:
+    if not cell.has_inner_block and not any(child.tag == 'br' for child in cell.elements):
+        return writer.inline.line(cell).replace('|', '\\|')
     blocks = writer.blocks(cell)
     text = '<br>'.join(block.replace('  \n', '<br>').replace('\n', '<br>') for block in blocks)
     return text.replace('|', '\\|')

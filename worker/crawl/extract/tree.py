@@ -33,6 +33,8 @@ class Node:
 
     __slots__ = (
         'children',
+        # Those children that are nodes.
+        'elements',
         # Characters that read like prose.
         'good',
         'has_block',
@@ -49,6 +51,8 @@ class Node:
         'is_protected',
         'links',
         'names',
+        # Characters of text directly in this node.
+        'own',
         'parent',
         'role',
         'source',
@@ -69,6 +73,8 @@ class Node:
         self.source = source
         self.parent = parent
         self.children: list[Node | str] = []
+        self.elements: list[Node] = []
+        self.own = 0
         # Classes and id in lower case.
         self.names = ''
         self.role: str | None = None

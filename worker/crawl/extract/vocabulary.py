@@ -6,8 +6,11 @@ that call themselves articles have more parts that are not content than, say, do
 """
 
 import re
+from functools import lru_cache
 
 from worker.crawl.extract.tree import HEADINGS, Node
+
+REMEMBERED = 2_000
 
 _TAGS = frozenset({'nav', 'aside', 'footer'})
 _ARTICLE_TAGS = frozenset({'nav', 'aside', 'footer', 'figcaption', 'form', 'header'})
@@ -50,7 +53,9 @@ _BODY = re.compile(
 )
 
 
-_NOTE = re.compile(rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list){_END}')
+_NOTE = re.compile(
+    rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list){_END}'
+)
 
 
 def is_junk(node: Node, *, is_article: bool) -> bool:
@@ -61,9 +66,7 @@ def is_junk(node: Node, *, is_article: bool) -> bool:
         return False
     if tag in (_ARTICLE_TAGS if is_article else _TAGS) or node.role in _ROLES:
         return True
-    if not node.names or 'embed' in node.names:
-        return False
-    return (_ARTICLE_JUNK if is_article else _JUNK).search(node.names) is not None
+    return bool(node.names) and _are_junk(node.names, is_article)
 
 
 def is_navigation(node: Node) -> bool:
@@ -73,4 +76,17 @@ def is_navigation(node: Node) -> bool:
 
 def is_body(node: Node) -> bool:
     """Tell whether the names say that this holds the text of the page."""
-    return bool(node.names) and _BODY.search(node.names) is not None
+    return bool(node.names) and _are_body(node.names)
+
+
+# The same names come again and again, on a page and on the pages of a site.
+@lru_cache(maxsize=REMEMBERED)
+def _are_junk(names: str, is_article: bool) -> bool:
+    if 'embed' in names:
+        return False
+    return (_ARTICLE_JUNK if is_article else _JUNK).search(names) is not None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _are_body(names: str) -> bool:
+    return _BODY.search(names) is not None

@@ -1,0 +1,389 @@
+"""Sites that mean harm, crawled by a real runner.
+
+Each case is a site with ten good pages and something hostile beside them. Whatever it is, the crawl
+drains, the good pages are there, the hostile URL has its reason, and the runner stays small. The
+cases of a group are crawled together, each on a port of its own, by one process.
+"""
+
+import functools
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import brotli
+import pytest
+
+from tests.support.hostile import (
+    GOOD,
+    MEGABYTE,
+    Case,
+    Crawled,
+    End,
+    Page,
+    crawl_cases,
+    failed,
+    html_page,
+    raw,
+    redirect,
+    reset,
+    skipped,
+    web,
+)
+from tests.support.raw_site import answer, endless, silent, slow
+
+pytestmark = pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
+
+HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n'
+OPEN = HEAD + b'\r\n'
+CHUNKED = HEAD + b'Transfer-Encoding: chunked\r\n\r\n'
+LATE = failed('127.0.0.1 did not answer within 2 s')
+NO_HTTP = failed('127.0.0.1 does not answer in HTTP as it should')
+CLOSED = failed('127.0.0.1 closed the connection')
+TOO_LARGE = skipped('too_large')
+# As long as a body may be.
+MOST_BYTES = 10 * MEGABYTE
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases that one runner crawls, and what it may take for them."""
+
+    cases: Sequence[Case]
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    megabytes: int = 200
+    seconds: float = 30
+
+
+def one(name: str, page: Page, end: End | None = None) -> Case:
+    return Case(name, {'/x': page}, {'/x': end or End()})
+
+
+# Bodies
+
+
+def zeros(megabytes: int, *, wbits: int) -> bytes:
+    """So many megabytes of zeros, packed into a thousandth; it lacks only its check sum."""
+    packing = zlib.compressobj(9, wbits=wbits)
+    pieces = [
+        packing.compress(bytes(MEGABYTE)) + packing.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
+    ]
+    # After a full flush each piece stands for itself, and may be repeated.
+    return pieces[0] + pieces[1] * (megabytes - 1)
+
+
+BOMB = zeros(1024, wbits=31)
+BODIES = [
+    one('a gzip bomb', web(BOMB, Content_Encoding='gzip'), TOO_LARGE),
+    one(
+        'a gzip bomb in gzip',
+        web(gzip.compress(BOMB), Content_Encoding='gzip, gzip'),
+        TOO_LARGE,
+    ),
+    one(
+        'a gzip bomb in many members',
+        web(gzip.compress(bytes(MEGABYTE)) * 1024, Content_Encoding='gzip'),
+        TOO_LARGE,
+    ),
+    one(
+        'gzip members without content',
+        web(gzip.compress(b'') * 100_000, Content_Encoding='gzip'),
+        failed('more than 4096 parts'),
+    ),
+    one('a deflate bomb', web(zeros(1024, wbits=15), Content_Encoding='deflate'), TOO_LARGE),
+    one(
+        'a brotli bomb',
+        web(brotli.compress(bytes(100 * MEGABYTE), quality=1), Content_Encoding='br'),
+        TOO_LARGE,
+    ),
+    one(
+        'a thousand encodings',
+        web(BOMB, Content_Encoding=', '.join(['gzip'] * 1000)),
+        failed('encoded more than'),
+    ),
+    one('an unknown encoding', web(b'x', Content_Encoding='rot13'), failed("'rot13'")),
+    one(
+        'gzip that turns into noise',
+        web(BOMB[:1000] + os.urandom(1000), Content_Encoding='gzip'),
+        failed('no valid gzip'),
+    ),
+    one(
+        'gzip that breaks off', web(BOMB[:1000], Content_Encoding='gzip'), failed('breaks off')
+    ),
+    one(
+        'chunks without end',
+        endless(CHUNKED, b'10000\r\n' + b'x' * 65536 + b'\r\n'),
+        TOO_LARGE,
+    ),
+    one('bytes without end', endless(OPEN, b'x' * 65536), TOO_LARGE),
+    one('a length of a million terabytes', raw(answer(b'x', length=10**18), stay=True), TOO_LARGE),
+]
+
+# Answers that are no HTTP
+
+SMUGGLED = web(b'<title>Smuggled</title>')
+ANSWERS = [
+    one('more length than body', raw(answer(b'short', length=100)), CLOSED),
+    one('less length than body', web(b'<title>First</title>') + SMUGGLED * 20),
+    one('responses without end', endless(b'', SMUGGLED * 100)),
+    one(
+        'a length of many digits',
+        raw(HEAD + b'Content-Length: ' + b'9' * 5000 + b'\r\n\r\nx', stay=True),
+        NO_HTTP,
+    ),
+    one('a negative length', raw(HEAD + b'Content-Length: -5\r\n\r\nhello'), NO_HTTP),
+    one('two lengths', raw(HEAD + b'Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello'), NO_HTTP),
+    one(
+        'a length beside chunks',
+        raw(CHUNKED.replace(b'\r\n\r\n', b'\r\nContent-Length: 5\r\n\r\n') + b'0\r\n\r\n'),
+        NO_HTTP,
+    ),
+    one('a chunk of any size', raw(CHUNKED + b'f' * 100 + b'\r\nx'), NO_HTTP),
+    one('headers without end', endless(HEAD, b'X-More: y\r\n' * 1000), NO_HTTP),
+    one('a header line without end', endless(HEAD + b'X: ', b'x' * 65536), NO_HTTP),
+    one('a status line without end', endless(b'HTTP/1.1 200 ', b'x' * 65536), NO_HTTP),
+    one('trailers without end', endless(CHUNKED + b'0\r\n', b'X: y\r\n' * 1000), NO_HTTP),
+    one(
+        'interim responses without end',
+        endless(b'', b'HTTP/1.1 103 Early Hints\r\n\r\n' * 100),
+        NO_HTTP,
+    ),
+    one(
+        'another protocol',
+        raw(b'HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n'),
+        failed('wants to leave HTTP'),
+    ),
+    one('an entity tag of a megabyte', raw(HEAD + b'ETag: "' + b'e' * MEGABYTE), NO_HTTP),
+    one('noise', raw(b'\x16\x03' + os.urandom(100_000)), NO_HTTP),
+    one('zeros', raw(bytes(100_000)), NO_HTTP),
+    one('a shell', raw(b'SSH-2.0-OpenSSH_9.2\r\n', stay=True), NO_HTTP),
+    one('HTTP/2', raw(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', stay=True), NO_HTTP),
+    one('HTTP/0.9', raw(b'<title>old</title>\n'), NO_HTTP),
+    one('nothing', raw(), CLOSED),
+    one('a reset', reset(), CLOSED),
+]
+
+# Slowness
+
+SLOWNESS = [
+    one('silence', silent(), LATE),
+    one('a header byte a second', slow(HEAD + b'X: y\r\n' * 100, seconds_per_byte=1), LATE),
+    one('a body byte now and then', slow(web(b'x' * 9000), seconds_per_byte=0.05), LATE),
+    one('a chunk now and then', slow(CHUNKED + b'1\r\nx\r\n' * 900, seconds_per_byte=0.05), LATE),
+    one('a body that never ends its length', raw(answer(b'x', length=100), stay=True), LATE),
+    one('ten million chunks of a byte', endless(CHUNKED, b'1\r\nx\r\n' * 1000), LATE),
+]
+
+# Documents
+
+
+def document(body: bytes, *, title: bytes = b'T') -> bytes:
+    return web(b'<!doctype html><title>%s</title><body>' % title + body)
+
+
+def filled(piece: bytes, *, size: int = MOST_BYTES - 1000) -> bytes:
+    return piece * (size // len(piece))
+
+
+PLAIN = End(http_status=200)
+DOCUMENTS = [
+    one('10,000 levels', document(b'<div>' * 10_000 + b'deep words')),
+    one('200,000 levels', document(b'<div>' * 200_000 + b'deep' + b'</div>' * 200_000)),
+    one('390,000 levels', document(b'<div>' * 390_000 + b'deep')),
+    one('2,000,000 levels', document(filled(b'<div>'))),
+    one('a table in a table in a table', document(filled(b'<table><tr><td>'))),
+    one('lists in lists', document(filled(b'<ul><li>', size=2 * MEGABYTE))),
+    one('five megabytes of <', web(b'<' * 5 * MEGABYTE)),
+    one('tags that never end', web(filled(b'<a '))),
+    one('comments that never end', document(filled(b'<!--'))),
+    one('attributes by the million', document(b'<p ' + filled(b'a=1 ') + b'>words')),
+    one(
+        'attributes with names of their own',
+        document(b'<p %s>words' % b' '.join(b'a%d=1' % number for number in range(400_000))),
+    ),
+    one('bold that is never closed', document(filled(b'<b class=x><p>', size=MEGABYTE))),
+    one('many <html>', document(b''.join(b'<html a%d=1>' % number for number in range(300_000)))),
+    one(
+        'cells that span a thousand million columns',
+        document(b'<table>' + b'<tr><td colspan=1000000000 rowspan=1000000000>x' * 20_000),
+    ),
+    one('entities by the million', document(b'<p>' + filled(b'&amp;'))),
+    one('a title of ten megabytes', web(b'<title>' + filled(b'title '))),
+    one('a canonical of nine megabytes', web(b'<link rel=canonical href="%s">' % filled(b'\x01'))),
+    one('a description of nine megabytes', web(b'<meta name=description content="%s">' % filled(b'"'))),
+    one('text of control characters', web(filled(b'\x01'), type='text/plain')),
+    one('text of quotes', web(filled(b'"\\'), type='text/plain')),
+    one('Markdown of brackets', web(filled(b'[a](b', size=2 * MEGABYTE), type='text/markdown')),
+    one('bytes of no charset', web(filled(b'\x81\xfe\x00'), type='text/html; charset=utf-8')),
+    one('spaces', web(filled(b' '))),
+]
+# With more links than are kept.
+MANY_LINKS = 100_000
+LINKS = [
+    Case(
+        '1,000,000 links',
+        {'/x': document(b''.join(b'<a href=/l/%x>' % number for number in range(600_000)))},
+        {'/x': End()},
+        others=lambda path: html_page(title='Linked'),
+    ),
+    Case(
+        '100,000 links',
+        {
+            '/x': document(
+                b''.join(b'<a href=/l/%d>l</a>\n' % number for number in range(MANY_LINKS))
+            )
+        },
+        {'/x': End()},
+        others=lambda path: answer(b'gone', status='404 Not Found'),
+    ),
+    Case(
+        'links of a megabyte',
+        {'/x': document(b'<a href="/%s">' % (b'y' * MEGABYTE) + b'<a href="?%s">' % (b'y' * 9000))},
+        {'/x': End()},
+    ),
+    Case(
+        'links that are none',
+        {
+            '/x': document(
+                b''.join(
+                    b'<a href="%s">l</a>' % href
+                    for href in (
+                        b'javascript:alert(1)',
+                        b'data:text/html,x',
+                        b'file:///etc/passwd',
+                        b'mailto:a@b.example',
+                        b'gopher://a.example/',
+                        b'http://',
+                        b'http://[::1',
+                        b'http://user:secret@127.0.0.1/',
+                        b'//user@127.0.0.1/',
+                        b'http://a b/',
+                        b'http://1.2.3.4.5/',
+                        b'http://x:99999/',
+                        b'http://' + b'a' * 400 + b'.example/',
+                    )
+                )
+            )
+        },
+        {'/x': End()},
+    ),
+]
+
+# Redirects
+
+REDIRECTS = [
+    one('to itself', redirect('/x'), failed('redirect loop', 302)),
+    Case(
+        'to itself, spelled otherwise',
+        {'/x': redirect('/x?utm_source=1'), '/x?utm_source=1': redirect('/x?utm_source=2')},
+        {'/x': failed('redirect loop', 302)},
+        others=lambda path: redirect('/x'),
+    ),
+    Case(
+        'to each other',
+        {'/a': redirect('/b'), '/b': redirect('/a')},
+        {'/a': skipped('redirect', 302), '/b': failed('redirect loop', 302)},
+        links=['/a'],
+    ),
+    Case(
+        'thirty in a row',
+        {f'/{number}': redirect(f'/{number + 1}', '301 Moved') for number in range(30)},
+        {'/0': skipped('redirect', 301), '/10': failed('more than 10 redirects', 301)},
+        links=['/0'],
+    ),
+    Case(
+        'without end',
+        {},
+        {'/n/0': skipped('redirect'), '/n/10': failed('more than 10 redirects')},
+        others=lambda path: redirect(f'/n/{int(path[3:]) + 1}') if path[:3] == '/n/' else None,
+        links=['/n/0'],
+    ),
+    one('to a script', redirect('javascript:alert(1)'), failed("leads to 'javascript:alert(1)'")),
+    one('to a file', redirect('file:///etc/passwd'), failed("leads to 'file:///etc/passwd'")),
+    one('to a mail', redirect('mailto:a@b.example'), failed("leads to 'mailto:a@b.example'")),
+    one('with a password', redirect('http://a:b@127.0.0.1/'), failed('leads to')),
+    one('to a megabyte', redirect('/' + 'y' * MEGABYTE), NO_HTTP),
+    one('to ten kilobytes', redirect('/' + 'y' * 10_000), failed('leads to')),
+    one('to nowhere', answer(status='301 Moved'), failed('leads to nowhere', 301)),
+    Case(
+        'to invalid bytes',
+        {'/x': redirect(b'/caf\xe9\xff')},
+        {'/x': skipped('redirect'), '/caf%C3%A9%C3%BF': failed('HTTP 404')},
+        links=['/x'],
+    ),
+    one('by a page that refreshes itself', document(b'<meta http-equiv=refresh content="0;/x">x')),
+    one('not modified, though nobody asked', answer(status='304 Not Modified'), failed('HTTP 304')),
+    one('with choices', answer(b'x', status='300 Multiple Choices'), failed('HTTP 300')),
+]
+
+GROUPS = {
+    'bodies': Group(BODIES, {'concurrency': 8, 'timeout_seconds': 10}),
+    'answers': Group(ANSWERS, {'concurrency': 8, 'timeout_seconds': 10}),
+    'slowness': Group(SLOWNESS),
+    # The parser takes up to 25 times the size of a page; one page at a time is read.
+    'documents': Group(DOCUMENTS, {'concurrency': 8, 'timeout_seconds': 30}, megabytes=450),
+    'links': Group(LINKS, {'concurrency': 8, 'timeout_seconds': 30}),
+    'redirects': Group(REDIRECTS),
+}
+
+
+@functools.cache
+def crawled(group: str) -> Crawled:
+    """The crawl of a group, which all of its cases look at."""
+    return crawl_cases(GROUPS[group].cases, payload=GROUPS[group].payload)
+
+
+@pytest.mark.parametrize('group', GROUPS)
+def test_a_crawl_of_hostile_sites_drains_in_bounded_memory_and_time(group: str) -> None:
+    crawled(group).assert_drained(
+        within_bytes=GROUPS[group].megabytes * MEGABYTE, within_seconds=GROUPS[group].seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ('group', 'case'),
+    [
+        pytest.param(name, case, id=f'{name}: {case.name}')
+        for name, group in GROUPS.items()
+        for case in group.cases
+    ],
+)
+def test_something_hostile_ends_in_its_reason_and_costs_no_other_page(
+    group: str, case: Case
+) -> None:
+    site = crawled(group).sites[case.name]
+    site.assert_ends(case.ends)
+    site.assert_good()
+
+
+def test_what_follows_a_response_is_taken_for_no_other() -> None:
+    for name in ('less length than body', 'responses without end'):
+        site = crawled('answers').sites[name]
+        titles = {path: finished.page and finished.page.title for path, finished in site.finished.items()}
+        assert {titles[path] for path in GOOD} == {f'Good {path}' for path in GOOD}
+    assert crawled('answers').sites['less length than body'].page('/x').title == 'First'
+
+
+def test_of_the_links_of_a_page_a_bounded_number_is_followed() -> None:
+    site = crawled('links').sites['100,000 links']
+    followed = [path for path in site.found if path.startswith('/l/')]
+    assert 1000 <= len(followed) <= 5000
+    assert len(site.page('/x').links) == len(followed)
+    assert all(site.finished[path].http_status == 404 for path in followed)
+
+
+def test_links_that_are_too_long_or_no_web_urls_are_no_urls() -> None:
+    for name in ('links of a megabyte', 'links that are none'):
+        site = crawled('links').sites[name]
+        assert set(site.found) == {'/', '/x', *GOOD}
+        assert site.page('/x').links == []
+    assert not crawled('links').elsewhere
+
+
+def test_the_markdown_of_a_deep_page_has_its_words() -> None:
+    sites = crawled('documents').sites
+    for name in ('10,000 levels', '200,000 levels', '390,000 levels'):
+        assert 'deep' in (sites[name].page('/x').markdown or ''), name
