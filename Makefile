@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := worker local tests $(wildcard benchmarks)
+CODE := worker local tests benchmarks examples
 
 help: ## Show this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

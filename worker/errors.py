@@ -18,7 +18,7 @@ class ExitCode(IntEnum):
     REFUSED = 1
     USAGE = 2
     UNAVAILABLE = 3
-    # The job that was watched ended, but not as completed.
+    # The job that was watched ended, but not as completed; or a crawl stored no page.
     NOT_COMPLETED = 4
     INTERRUPTED = 130
 

@@ -172,3 +172,11 @@ def test_an_endless_body_is_too_large(head: bytes) -> None:
 def test_an_endless_chunked_body_is_too_large() -> None:
     head = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
     assert isinstance(fetch_one(endless(head, b'1000\r\n' + b'x' * 4096 + b'\r\n')), TooLarge)
+
+
+@pytest.mark.parametrize('encoding', ['identity', 'gzip', 'br'])
+def test_the_beginning_of_a_body_that_is_too_large_may_be_taken(encoding: str) -> None:
+    pack = dict(PACKERS)[encoding] if encoding != 'gzip' else gzip.compress
+    response = fetch_one(packed(pack(TEXT), encoding), max_bytes=100_000, is_cut=True)
+    assert response.body == TEXT[:100_000]
+    assert fetch_one(packed(pack(TEXT), encoding), is_cut=True).body == TEXT

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import brotli
+import brotli  # pyright: ignore[reportMissingTypeStubs] - it has none
 import pytest
 
 from tests.support.hostile import (
@@ -110,9 +110,7 @@ BODIES = [
         web(BOMB[:1000] + os.urandom(1000), Content_Encoding='gzip'),
         failed('no valid gzip'),
     ),
-    one(
-        'gzip that breaks off', web(BOMB[:1000], Content_Encoding='gzip'), failed('breaks off')
-    ),
+    one('gzip that breaks off', web(BOMB[:1000], Content_Encoding='gzip'), failed('breaks off')),
     one(
         'chunks without end',
         endless(CHUNKED, b'10000\r\n' + b'x' * 65536 + b'\r\n'),
@@ -213,7 +211,10 @@ DOCUMENTS = [
     one('entities by the million', document(b'<p>' + filled(b'&amp;'))),
     one('a title of ten megabytes', web(b'<title>' + filled(b'title '))),
     one('a canonical of nine megabytes', web(b'<link rel=canonical href="%s">' % filled(b'\x01'))),
-    one('a description of nine megabytes', web(b'<meta name=description content="%s">' % filled(b'"'))),
+    one(
+        'a description of nine megabytes',
+        web(b'<meta name=description content="%s">' % filled(b'"')),
+    ),
     one('text of control characters', web(filled(b'\x01'), type='text/plain')),
     one('text of quotes', web(filled(b'"\\'), type='text/plain')),
     one('Markdown of brackets', web(filled(b'[a](b', size=2 * MEGABYTE), type='text/markdown')),
@@ -362,7 +363,9 @@ def test_something_hostile_ends_in_its_reason_and_costs_no_other_page(
 def test_what_follows_a_response_is_taken_for_no_other() -> None:
     for name in ('less length than body', 'responses without end'):
         site = crawled('answers').sites[name]
-        titles = {path: finished.page and finished.page.title for path, finished in site.finished.items()}
+        titles = {
+            path: finished.page and finished.page.title for path, finished in site.finished.items()
+        }
         assert {titles[path] for path in GOOD} == {f'Good {path}' for path in GOOD}
     assert crawled('answers').sites['less length than body'].page('/x').title == 'First'
 

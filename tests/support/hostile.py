@@ -8,7 +8,7 @@ that every site is a host to the crawl, and reads off what the runner took for i
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +158,7 @@ def html_page(*links: str, title: str = 'Page', text: str = 'A page of plain wor
 
 def web(body: bytes, *, type: str = WEB_TYPE, **headers: str) -> bytes:
     """A whole response with a body of that type."""
-    return answer(body, Content_Type=type, **headers)
+    return answer(body, length=len(body), Content_Type=type, **headers)
 
 
 def redirect(location: str | bytes, status: str = '302 Found') -> bytes:

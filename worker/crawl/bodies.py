@@ -57,23 +57,17 @@ class Body:
     def feed(self, data: bytes) -> None:
         """Take in bytes as they came; raises `TooLarge` or `BadBody`."""
         self._arrived += len(data)
-        if self._arrived > self._limit:
-            raise self._too_large()
         pieces: Iterable[bytes] = (data,)
         for decoder in self._decoders:
             pieces = self._decode(decoder, pieces)
         for piece in pieces:
+            room = self.max_bytes - self._size
             self._size += len(piece)
-            if self._size > self.max_bytes:
+            self._keep(piece if len(piece) <= room else piece[:room])
+            if len(piece) > room:
                 raise self._too_large()
-            if self._rest is not None:
-                self._rest.write(piece)
-            elif not self._first:
-                self._first = piece
-            elif piece:
-                self._rest = io.BytesIO()
-                self._rest.write(self._first)
-                self._rest.write(piece)
+        if self._arrived > self._limit:
+            raise self._too_large()
 
     def finish(self) -> bytes:
         """The whole body; raises `BadBody` when it broke off."""
@@ -81,7 +75,21 @@ class Body:
             for decoder in self._decoders:
                 if not decoder.is_whole:
                     raise BadBody(f'the {decoder.name} body breaks off before its end')
+        return self.so_far()
+
+    def so_far(self) -> bytes:
+        """What has come of a body that is not taken in whole."""
         return self._first if self._rest is None else self._rest.getvalue()
+
+    def _keep(self, piece: bytes) -> None:
+        if self._rest is not None:
+            self._rest.write(piece)
+        elif not self._first:
+            self._first = piece
+        elif piece:
+            self._rest = io.BytesIO()
+            self._rest.write(self._first)
+            self._rest.write(piece)
 
     @property
     def _limit(self) -> int:
@@ -90,10 +98,10 @@ class Body:
     def _decode(self, decoder: 'Decoder', pieces: Iterable[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             for decoded in decoder.decode(piece):
+                yield decoded
                 decoder.decoded_bytes += len(decoded)
                 if decoder.decoded_bytes > self._limit:
                     raise self._too_large()
-                yield decoded
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f'the body has more than {self.max_bytes} bytes')

@@ -138,11 +138,13 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         wants: Wants | None = None,
         method: str = 'GET',
+        is_cut: bool = False,
     ) -> Response:
         """Make one request and take in its response; redirects are not followed.
 
         `wants` sees the status and the headers before the body is read, and may decline it. The
         time counts from the call: also the wait for a free connection.
+        With `is_cut`, of a body that is too large the beginning is taken.
         """
         href, origin = self.read_url(url)
         started_at = time.monotonic()
@@ -158,7 +160,7 @@ class Egress:
                 if answer.status == 101:
                     raise Unreachable(f'{origin.host} wants to leave HTTP', 'protocol')
                 if wants is None or wants(answer.status, shown):
-                    body = await take_in(answer, max_bytes)
+                    body = await take_in(answer, max_bytes, is_cut=is_cut)
                 else:
                     body = b''
                     await drain(answer)
@@ -185,6 +187,7 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         wants: Wants | None = None,
         method: str = 'GET',
+        is_cut: bool = False,
     ) -> Response:
         """Fetch a URL and, at most `max_hops` times, where it redirects to.
 
@@ -193,7 +196,8 @@ class Egress:
         """
         ends_at = time.monotonic() + timeout_seconds
         headers = dict(headers or {})
-        for hop in range(max_hops + 1):
+        hops = 0
+        while True:
             response = await self.fetch(
                 url,
                 max_bytes=max_bytes,
@@ -201,18 +205,19 @@ class Egress:
                 headers=headers,
                 wants=wants,
                 method=method,
+                is_cut=is_cut,
             )
             target = redirect_target(response)
-            if target is None or hop == max_hops:
-                break
+            if target is None or hops >= max_hops:
+                return response
             if may_follow is not None and not may_follow(target):
-                break
+                return response
+            hops += 1
             if self.read_url(target)[1] != self.read_url(url)[1]:
                 headers = {
                     name: value for name, value in headers.items() if name.lower() not in SECRETS
                 }
             url = target
-        return response  # pyright: ignore[reportPossiblyUnboundVariable]
 
     async def dial(
         self, host: str, port: int, *, timeout_seconds: float, limit: int = 2**16

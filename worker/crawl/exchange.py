@@ -16,7 +16,7 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from worker.crawl.bodies import Body, accepted_encodings
-from worker.crawl.egress_errors import EgressError, Refused, Unreachable, forbidden
+from worker.crawl.egress_errors import EgressError, Refused, TooLarge, Unreachable, forbidden
 
 ACCEPT = 'text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5'
 KEEP_ALIVE_SECONDS = 10.0
@@ -101,14 +101,19 @@ class Answer(aiohttp.ClientResponse):
         return super().start(connection)
 
 
-async def take_in(answer: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+async def take_in(answer: aiohttp.ClientResponse, max_bytes: int, *, is_cut: bool) -> bytes:
     encodings = answer.headers.getall('Content-Encoding', ())
     body = Body(', '.join(encodings) if encodings else '', max_bytes=max_bytes)
     content = answer.content
-    if not content.at_eof():
+    if not content.at_eof() and not is_cut:
         body.expect(answer.headers.get('Content-Length'))
-    while data := await content.readany():
-        body.feed(data)
+    try:
+        while data := await content.readany():
+            body.feed(data)
+    except TooLarge:
+        if not is_cut:
+            raise
+        return body.so_far()
     return body.finish()
 
 

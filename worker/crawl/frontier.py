@@ -8,7 +8,7 @@ crawl has drained is the database's to decide.
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from worker import pipe
 from worker.crawl.fetched import Fetched
@@ -38,8 +38,7 @@ class Frontier:
 
     async def begin(self, starts: Sequence[str]) -> None:
         """Start URLs are known already when a crawl is resumed."""
-        found = [pipe.FoundUrl(url_key=key_of(url), url=url, depth=0) for url in starts]
-        await self._send(found)
+        await self._send([start_of(url) for url in starts])
         for url in starts:
             self._seen.add(url)
 
@@ -149,3 +148,12 @@ class Frontier:
                 http_status=fetched.http_status,
             )
         )
+
+
+def start_of(url: str) -> pipe.FoundUrl:
+    """A start URL. The database lets some pass that no browser would, such as http://1.2.3.4.5/."""
+    try:
+        return pipe.FoundUrl(url_key=key_of(url), url=url, depth=0)
+    except ValueError:
+        key = uuid5(NAMESPACE_URL, url)
+        return pipe.FoundUrl(url_key=key, url=url, depth=0, skip_reason='invalid_url')

@@ -96,18 +96,18 @@ class Manners:
     async def _fetch(
         self, egress: 'Egress', url: str
     ) -> tuple[int, str | None, float | None, str | None]:
-        from worker.crawl.egress import EgressError, Refused, TooLarge
+        from worker.crawl.egress import EgressError, Refused
 
         try:
             response = await egress.follow(
                 url,
                 max_hops=MAX_HOPS,
-                max_bytes=4 * MAX_ROBOTS_BYTES,
+                max_bytes=2 * MAX_ROBOTS_BYTES,
+                is_cut=True,
                 timeout_seconds=self._timeout_seconds,
             )
-        except (Refused, TooLarge):
-            # Led to a forbidden place, or no robots.txt at all: as good as none. Pages are refused
-            # by the same rules.
+        except Refused:
+            # Led to a forbidden place: as good as none. Pages are refused by the same rules.
             return 404, None, None, None
         except EgressError as error:
             return 0, None, None, str(error)

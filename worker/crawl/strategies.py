@@ -11,6 +11,7 @@ from worker.crawl.urls import join
 SITEMAP_ENDINGS = ('.xml', '.xml.gz', '.txt')
 # An index of sitemaps may name sitemaps that are indexes, too.
 MAX_SITEMAP_DEPTH = 5
+MAX_SITEMAPS = 200
 
 
 class Strategy(Protocol):
@@ -52,7 +53,9 @@ class BySitemap:
     def starts(self, sitemaps: Sequence[str]) -> list[str]:
         if urlsplit(self._url).path.lower().endswith(SITEMAP_ENDINGS):
             return [self._url]
-        return list(sitemaps) or [at_root(self._url, '/sitemap.xml')]
+        # As robots.txt has them: relative ones, and some that are no URLs.
+        named = [url for text in sitemaps[:MAX_SITEMAPS] if (url := join(self._url, text))]
+        return named or [at_root(self._url, '/sitemap.xml')]
 
     def follows(self, kind: LinkKind, *, depth: int) -> bool:
         return kind == 'sitemap' and depth < MAX_SITEMAP_DEPTH

@@ -21,6 +21,11 @@ _NOT_LANGUAGES = frozenset(
     'default none text plaintext plain nohighlight no-highlight notranslate txt'
     ' wrapper wrap code block lines line source guess'.split()
 )
+# Highlighters that name the language and nothing else.
+_LANGUAGES = frozenset(
+    'bash c cpp csharp css dart diff go graphql haskell html ini java javascript js json kotlin lua'
+    ' nix perl php python ruby rust scala sh shell sql swift toml ts typescript xml yaml'.split()
+)
 _TICKS = re.compile(r'^[ \t]*(`{3,})', re.MULTILINE)
 
 
@@ -74,4 +79,8 @@ def language_of(node: Node) -> str:
             for language in pattern.findall(candidate.names):
                 if language not in _NOT_LANGUAGES and len(language) <= MAX_LANGUAGE:
                     return language
+    for candidate in candidates[:3]:
+        for word in candidate.names.split():
+            if word in _LANGUAGES:
+                return word
     return ''

@@ -52,7 +52,7 @@ def read_facts(document: Document) -> Facts:
                 anchors.append(Anchor(href, rel is not None and 'nofollow' in rel.lower().split()))
         elif tag in HEADINGS:
             if len(headings) < MAX_HEADINGS:
-                text = one_line(element.text, MAX_TITLE).rstrip('¶#\uf0c1 ')
+                text = one_line(element.text, MAX_TITLE).strip('¶#§\uf0c1\u200b ')
                 if text:
                     headings.append((HEADINGS[tag], text))
         elif tag == 'meta':
@@ -62,6 +62,8 @@ def read_facts(document: Document) -> Facts:
                 continue
             if name == 'og:type':
                 is_article = is_article or content.strip().lower().startswith('article')
+            elif name == 'article:published_time':
+                is_article = True
             elif name in ROBOTS_NAMES:
                 robots.update(content.lower().replace(',', ' ').split())
             elif name == 'description':

@@ -28,7 +28,6 @@ _CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
 _MAYBE_SPECIAL = re.compile(r'[\\`*_<\]\x01]')
 _SPECIAL = re.compile(r'[\\`*]|<(?=[a-zA-Z/!?])|\](?=[(\[:])|(?<![^\W_])_+|_+(?![^\W_])')
 _TICKS = re.compile(r'`+')
-_SELF_LINKS = frozenset({'¶', '#', '§', '\uf0c1', '🔗', '\u200b', '', '\u200b#', '⚓', '∞'})
 _SELF_LINK_NAMES = re.compile(r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor')
 _SOURCES = ('src', 'data-src', 'data-original', 'data-lazy-src')
 _PIXEL = frozenset({'0', '1', '1px', '0px'})
@@ -38,6 +37,7 @@ class Inline:
     def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
         self._marks: list[str] = []
+        self._is_heading = False
 
     def escape(self, text: str) -> str:
         if not _MAYBE_SPECIAL.search(text):
@@ -54,7 +54,9 @@ class Inline:
 
     def heading(self, node: Node) -> str:
         self._marks.append('**')
+        self._is_heading = True
         text = self.line(node)
+        self._is_heading = False
         self._marks.pop()
         return text
 
@@ -62,7 +64,7 @@ class Inline:
         """Return the text inside as it is read, without any mark."""
         pieces: list[str] = []
         self._plain(node, pieces)
-        return ' '.join(''.join(pieces).split())
+        return ' '.join(''.join(pieces).replace(BREAK, ' ').split())
 
     def write(self, node: Node, pieces: list[str]) -> None:
         tag = node.tag
@@ -149,9 +151,14 @@ class Inline:
         self._marks.pop()
         text = ''.join(inner)
         stripped = ' '.join(text.replace(BREAK, ' ').split())
-        if (href.startswith('#') and stripped in _SELF_LINKS) or (
-            node.names and _SELF_LINK_NAMES.search(node.names)
-        ):
+        if href.startswith('#'):
+            if not any(map(str.isalnum, stripped)):
+                # A pilcrow or an arrow that leads to where the reader is.
+                return
+            if self._is_heading:
+                pieces.append(text)
+                return
+        if node.names and _SELF_LINK_NAMES.search(node.names):
             return
         if not stripped:
             pieces.append(text)

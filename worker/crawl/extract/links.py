@@ -25,6 +25,8 @@ class Resolver:
         self._origin = f'{scheme}://{host}'
         path = rest[len(host) :].partition('?')[0]
         self._folder = f'{self._origin}{path.rpartition("/")[0]}/'
+        above, slash, _ = self._folder[:-1].rpartition('/')
+        self._above = above + slash if len(above) >= len(self._origin) else None
         self._known: dict[str, str | None] = {}
 
     def absolute(self, href: str) -> str | None:
@@ -51,6 +53,8 @@ class Resolver:
             result = self._origin + href
         elif href[0].isalnum() and '/.' not in href:
             result = self._folder + href
+        elif href.startswith('../') and '/.' not in href and self._above is not None:
+            result = self._above + href[3:]
         else:
             result = _joined(self.base, href)
         if _UNSAFE.search(result):

@@ -15,6 +15,7 @@ MOSTLY = 0.5
 SUSPICIOUS = 0.2
 SHARE_OF_CHILD = 0.75
 SHORTEST_TITLE = 8
+SELF_LINKS = ' ¶#§\uf0c1\u200b'
 MOST_BEFORE_TITLE = 0.6
 _NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', 'dl', *HEADINGS})
 
@@ -29,7 +30,7 @@ class Main:
 def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main:
     measure(nodes)
     all_prose = nodes[0].good
-    title_at = find_title(nodes, title or '')
+    title_at = find_title(nodes, title or '', is_article=is_article)
     if title_at is not None:
         set_apart_what_comes_before(nodes, title_at)
     mark_junk(nodes, is_article=is_article)
@@ -49,29 +50,50 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main
     return Main(best, None if has_own or title_at is None else nodes[title_at])
 
 
-def find_title(nodes: list[Node], title: str) -> int | None:
-    """Mark what holds the page's heading; return where in the order of nodes it stands.
-
-    It is the one that says most of what the title says, or else the first h1.
-    """
-    title = ' '.join(title.split()).lower()
-    found: int | None = None
-    longest = SHORTEST_TITLE - 1
-    for index, node in enumerate(nodes):
-        level = HEADINGS.get(node.tag)
-        if level is None or level > 3 or node.is_hidden:
-            continue
-        text = ' '.join(node.source.text.split()).lower()
-        if len(text) > longest and text in title:
-            found = index
-            longest = len(text)
-        elif level == 1 and found is None and text:
-            found = index
-    above = nodes[found] if found is not None else None
+def find_title(nodes: list[Node], title: str, *, is_article: bool) -> int | None:
+    """Mark what holds the page's heading; return where in the order of nodes it stands."""
+    found = title_index(nodes, ' '.join(title.split()).lower(), is_article=is_article)
+    above = None if found is None else nodes[found]
     while above is not None:
         above.has_title = True
         above = above.parent
     return found
+
+
+def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | None:
+    """Find the first h1 of the main part, else what says most of the title, else any h1.
+
+    In articles the h1 of a teaser may come first, even in the main part.
+    """
+    first: int | None = None
+    matching: int | None = None
+    # The site's name is in the title, too, and may be the longer part of it.
+    best = (False, SHORTEST_TITLE - 1)
+    for index, node in enumerate(nodes):
+        level = HEADINGS.get(node.tag)
+        if level is None or level > 3 or node.is_hidden:
+            continue
+        text = ' '.join(node.source.text.split()).strip(SELF_LINKS).lower()
+        if not text:
+            continue
+        is_main = is_in_main(node)
+        if level == 1:
+            if is_main and not is_article:
+                return index
+            if first is None:
+                first = index
+        if text in title and (is_main, len(text)) > best and len(text) >= SHORTEST_TITLE:
+            matching, best = index, (is_main, len(text))
+    return first if matching is None else matching
+
+
+def is_in_main(node: Node) -> bool:
+    above: Node | None = node
+    while above is not None:
+        if above.tag == 'main' or above.tag == 'article' or above.role == 'main':
+            return True
+        above = above.parent
+    return False
 
 
 def set_apart_what_comes_before(nodes: list[Node], title_at: int) -> None:

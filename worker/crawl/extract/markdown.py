@@ -30,12 +30,11 @@ _LINE_BREAK = re.compile(rf'\s*{BREAK}\s*')
 def write_markdown(
     root: Node, resolver: Resolver, *, heading: Node | None = None, is_main: bool = False
 ) -> str:
-    """Write what is inside `root`, below `heading` if that is given."""
+    """Write what is inside `root`, below `heading` if it begins with none of its own."""
     writer = Writer(resolver)
-    blocks: list[str] = []
-    if heading is not None and (title := writer.inline.heading(heading)):
-        blocks.append(f'# {title}')
-    blocks += writer.blocks(root)
+    blocks = writer.blocks(root)
+    if heading is not None and blocks and not blocks[0].startswith('#'):
+        blocks.insert(0, f'# {writer.inline.heading(heading)}')
     if is_main:
         _drop_last_links(blocks)
     text = '\n\n'.join(blocks)

@@ -1,4 +1,8 @@
-"""Admonitions: how the generators of documentation mark a note, its kind and its title."""
+"""Admonitions: how the generators of documentation mark a note, its kind and its title.
+
+Knows the classes of Sphinx, MkDocs, Docusaurus, VitePress, Starlight, GitHub, GitBook and
+Bootstrap. How a note is written is left to `markdown.py`.
+"""
 
 import re
 

@@ -139,7 +139,7 @@ def build_tree(document: Document) -> list[Node]:
                     identity = child.attr('id') if tag in _NAMED_BY_ID else None
                     if names or identity:
                         node.names = f'{names or ""} {identity or ""}'[:MAX_NAMES].lower()
-                    if child in unusual:
+                    if unusual and child in unusual:
                         _note_unusual(node)
                 break
         else:

@@ -1,4 +1,8 @@
-"""Text without a tree, for the rare page whose tree would cost far more than its size allows."""
+"""Text without a tree, for the rare page whose tree would cost far more than its size allows.
+
+Owns what `read_html` falls back to when the parser refuses a page: its title and the words between
+its tags. No links are taken from such a page: it was made to do harm.
+"""
 
 import re
 from html import unescape
