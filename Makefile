@@ -63,7 +63,7 @@ bench-extract: .venv/.dev ## Measure the extraction of main content (ARGS=--quic
 
 lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
-	uv pip compile $(LOCK) --group dev --constraint requirements.lock \
+	uv pip compile $(LOCK) --extra browser --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
 	uv pip compile benchmarks/requirements.in $(LOCK_OPTIONS) \
 		--output-file benchmarks/requirements.lock

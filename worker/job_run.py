@@ -35,8 +35,8 @@ HAND_IN_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 1.0
 # More than a crawl can have open.
 MAX_BEGUN = 1000
-# A browser is many processes, and each reserves memory that it does not use.
-BROWSER_LIMITS = {'processes': 512, 'memory_bytes': 8 * 1024**3, 'open_files': 4096}
+# A browser is many processes; the memory is that of each.
+BROWSER_LIMITS = {'processes': 512, 'memory_bytes': 2 * 1024**3, 'open_files': 4096}
 
 
 class JobRun:

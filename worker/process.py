@@ -14,6 +14,7 @@ adds the clock, the stall detector and the kill. It calls no API and decides not
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,7 +71,10 @@ class Runner:
         self._oom_kills = oom_kills()
         self._ended: asyncio.Future[int] = loop.create_future()
         try:
-            self._process = start_process(self.command, self.mark)
+            self._scratch = make_scratch() if self.limits.processes else None
+            self._process = start_process(
+                self.command, self.mark, temporary=self._scratch or tempfile.gettempdir()
+            )
         except OSError as error:
             raise CannotStart(f'no process for the crawl: {error}') from error
         self.pid = self._process.pid
@@ -104,6 +108,8 @@ class Runner:
         traceback: TracebackType | None,
     ) -> None:
         await uninterrupted(self.kill())
+        if self._scratch is not None:
+            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
         # Only a cancellation may be the group's own, when a side task broke.
         if isinstance(error, asyncio.CancelledError):
             await self._side_tasks.__aexit__(kind, error, traceback)
@@ -386,6 +392,13 @@ class Tail:
 
 # Finds the package where the supervisor's own is, installed or not: its directory goes behind
 # the standard library, which nothing beside it may stand in for, and before other versions.
+# What a runner may know of its worker's environment: where its tools are.
+PASSED_ON = (
+    'SILKLINE_CHROMIUM',
+    'SILKLINE_CHROMIUM_SANDBOX',
+    'SSL_CERT_FILE',
+    'SSL_CERT_DIR',
+)
 PROGRAM = (
     'import sys; path = sys.path; names = [*path, "-packages"]; '
     'place = next(n for n, name in enumerate(names) if name.endswith("-packages")); '
@@ -401,7 +414,12 @@ def default_command() -> list[str]:
     return [sys.executable, '-I', '-X', 'faulthandler', '-c', PROGRAM, str(ROOT)]
 
 
-def start_process(command: Sequence[str], mark: str) -> subprocess.Popen[bytes]:
+def make_scratch() -> str:
+    """A directory of its own for a runner with children: a killed browser leaves its profile."""
+    return tempfile.mkdtemp(prefix='silkline-runner-')
+
+
+def start_process(command: Sequence[str], mark: str, *, temporary: str) -> subprocess.Popen[bytes]:
     """Everything that must be so before the runner's first instruction."""
     return subprocess.Popen(  # noqa: S603 - our own program, no shell
         command,
@@ -416,8 +434,9 @@ def start_process(command: Sequence[str], mark: str) -> subprocess.Popen[bytes]:
         env={
             'PATH': '/usr/local/bin:/usr/bin:/bin',
             'LANG': 'C.UTF-8',
-            'TMPDIR': tempfile.gettempdir(),
+            'TMPDIR': temporary,
             isolation.MARK: mark,
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
         },
     )
 

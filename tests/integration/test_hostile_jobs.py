@@ -69,8 +69,8 @@ def served(
     context = serve(pages, on_request=on_request)
     try:
         yield asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(10)
-        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
     finally:
+        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -252,20 +252,14 @@ def test_a_page_that_kills_its_process_twice_is_left_and_the_job_completes(
 
 
 def test_start_urls_that_are_none_cost_the_others_nothing(queue: Queue, directory: Path) -> None:
-    none = [
-        'http://1.2.3.4.5/',
-        'http://256.0.0.1/',
-        f'http://{"a" * 300}.example/x',
-        'http://x:99999/',
-    ]
+    none = ['http://1.2.3.4.5/', 'http://256.0.0.1/', 'http://08.0.0.1/', 'http://0x7g.1/']
     with served(Case('list', {}, {}).page) as site:
         urls = [f'{site.url}{path}' for path in GOOD]
         job = crawl(queue, directory, {'urls': [*urls[:5], *none, *urls[5:]], 'strategy': 'list'})
     assert_good(queue, job, site)
     ended = tasks(queue, job)
     for url in none:
-        assert ended[url]['status'] == 'skipped'
-        assert ended[url]['skip_reason'] in ('invalid_url', 'host_unavailable'), ended[url]
+        assert (ended[url]['status'], ended[url]['skip_reason']) == ('skipped', 'invalid_url')
 
 
 def test_a_list_whose_every_url_leads_inward_completes(queue: Queue, directory: Path) -> None:

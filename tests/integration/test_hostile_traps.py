@@ -401,6 +401,19 @@ def test_a_hostile_robots_txt_is_obeyed_as_far_as_it_can_be_read(case: Case) -> 
     site.assert_good()
 
 
+def test_hosts_are_not_given_up_because_others_are_slow_with_their_robots() -> None:
+    async def in_half_a_second(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+        writer.write(answer(b'', status='404 Not Found'))
+        await writer.drain()
+
+    cases = [Case(str(number), {'/robots.txt': in_half_a_second}, {}) for number in range(60)]
+    crawled = crawl_cases(cases, payload={'concurrency': 8, 'strategy': 'list'})
+    crawled.assert_drained(within_bytes=150 * MEGABYTE, within_seconds=20)
+    for case in cases:
+        assert crawled.sites[case.name].finished['/'].status == 'done'
+
+
 def test_without_robots_txt_no_page_is_fetched_and_the_crawl_ends() -> None:
     cases = [
         Case(
@@ -419,6 +432,7 @@ def test_without_robots_txt_no_page_is_fetched_and_the_crawl_ends() -> None:
     for case in cases:
         site = crawled.sites[case.name]
         site.assert_ends(case.ends)
+        assert 'its robots.txt cannot be had' in (site.finished['/'].error or '')
         assert set(site.asked) == {'/robots.txt'}
 
 

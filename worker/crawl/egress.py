@@ -12,12 +12,13 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
-import ada_url
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from can_ada import parse
 from yarl import URL
 
 from worker.crawl.addresses import BAD_PORTS, AddressRules
@@ -245,8 +246,8 @@ class Egress:
     def read_url(self, url: str) -> tuple[str, Origin]:
         """The URL as browsers write it, without its fragment, and its checked origin."""
         try:
-            href = ada_url.normalize_url(url)
-        except (ValueError, UnicodeError) as error:
+            href = parse(url).href
+        except (ValueError, TypeError) as error:
             raise Refused(f'{url[:200]!r} is no URL', 'invalid_url') from error
         href, _, _ = href.partition('#')
         # After the two slashes of http:// or https:// there is always a path.
@@ -260,17 +261,17 @@ class Egress:
         return href, origin
 
     def _read_origin(self, href: str) -> Origin:
-        parts = ada_url.URL(href)
+        parts = parse(href)
         scheme = parts.protocol[:-1]
         if scheme not in ('http', 'https'):
             raise Refused(f'{scheme}: is not a scheme that is crawled', 'invalid_url')
-        if parts.username or parts.password:
+        if parts.has_credentials():
             raise Refused('a URL with a user name or password is not fetched', 'invalid_url')
         host = parts.hostname
         port = int(parts.port) if parts.port else {'http': 80, 'https': 443}[scheme]
         if port in BAD_PORTS:
             raise Refused(f'port {port} of {host} is not one for web pages', 'forbidden_address')
-        is_literal = parts.host_type != ada_url.HostType.DEFAULT
+        is_literal = is_address(host)
         if is_literal and not self.rules.allow(host.strip('[]')):
             raise forbidden(host)
         return Origin(scheme, host, port, is_literal)
@@ -322,6 +323,15 @@ def redirect_target(response: Response) -> str | None:
     if response.status not in REDIRECTS or not location:
         return None
     try:
-        return ada_url.join_url(response.url, location).partition('#')[0]
-    except (ValueError, UnicodeError):
+        return str(parse(response.url) + location).partition('#')[0]
+    except (ValueError, TypeError):
         return None
+
+
+def is_address(host: str) -> bool:
+    """Whether a host, as browsers write it, is an address. Whatever is in numbers is one then."""
+    try:
+        ip_address(host.strip('[]'))
+    except ValueError:
+        return False
+    return True

@@ -254,10 +254,11 @@ class Crawl:
             self.moved.set()
 
     async def _refuse(self, host: Host, task: pipe.Task) -> None:
-        if host.refusal_reason is not None:
-            await self.frontier.skip(task, host.refusal_reason)
-        else:
-            await self.frontier.finish(task, Fetched(status='error', error=host.refusal))
+        reason = host.refusal_reason
+        status = 'error' if reason is None else 'skipped'
+        await self.frontier.finish(
+            task, Fetched(status=status, skip_reason=reason, error=host.refusal)
+        )
 
     async def _settle(self, host: Host, task: pipe.Task, fetched: Fetched) -> None:
         if fetched.trouble is not None:

@@ -42,12 +42,15 @@ class Manners:
         agent: str,
         tries: int,
         timeout_seconds: float,
+        concurrency: int = 8,
     ) -> None:
         self._sender = sender
         self._egress = egress
         self._agent = agent
         self._tries = tries
         self._timeout_seconds = timeout_seconds
+        # A crawl may meet hundreds of hosts at once: waiting must not count as their slowness.
+        self._turns = asyncio.Semaphore(concurrency)
 
     def allows(self, host: Host, url: str) -> bool:
         return host.robots is None or host.robots.allows(url, self._agent)
@@ -99,13 +102,14 @@ class Manners:
         from worker.crawl.egress import EgressError, Refused
 
         try:
-            response = await egress.follow(
-                url,
-                max_hops=MAX_HOPS,
-                max_bytes=2 * MAX_ROBOTS_BYTES,
-                is_cut=True,
-                timeout_seconds=self._timeout_seconds,
-            )
+            async with self._turns:
+                response = await egress.follow(
+                    url,
+                    max_hops=MAX_HOPS,
+                    max_bytes=2 * MAX_ROBOTS_BYTES,
+                    is_cut=True,
+                    timeout_seconds=self._timeout_seconds,
+                )
         except Refused:
             # Led to a forbidden place: as good as none. Pages are refused by the same rules.
             return 404, None, None, None

@@ -23,12 +23,13 @@ _START = r'(?:^|[\s_-])'
 _END = r'(?:$|[\s_-])'
 # First words that mean the same however they go on, then words that begin others, too.
 _ALWAYS = (
-    r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert|footer|navbar|navigation'
-    r'|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing|social|screen-reader'
-    r'|visually-?hidden|headerlink|hash-link|header-anchor|skip-?(?:to|link|nav|content)|table-of-contents'
-    r'|prev-?next|next-?prev|edit-?(?:this|page|link|on-github)|last-?updated|theme-doc-(?:toc|footer|version)'
-    r'|post-?nav|doc-?nav|rst-footer|rst-versions|md-(?:sidebar|footer|header|source)|vpdocfooter|vpdocaside'
-    r'|sphinxsidebar|wy-nav|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
+    r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert'
+    r'|footer|navbar|navigation|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing'
+    r'|social|screen-reader|visually-?hidden|headerlink|hash-link|header-anchor|table-of-contents'
+    r'|skip-?(?:to|link|nav|content)|prev-?next|next-?prev|edit-?(?:this|page|link|on-github)'
+    r'|last-?updated|theme-doc-(?:toc|footer|version)|post-?nav|doc-?nav|rst-footer|rst-versions'
+    r'|md-(?:sidebar|footer|header|source)|vpdocfooter|vpdocaside|sphinxsidebar|wy-nav'
+    r'|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
     r'|(?:shares?|sharebar|ads?|adslot|nav|menu|toc|login|sr-only|no-?print|comments|related|banner'
     r'|crumbs?|aux|rail|right-?rail|tocbox|localtoc|page-toc)' + _END
 )
@@ -45,11 +46,10 @@ _IN_ARTICLES = (
 _JUNK = re.compile(f'{_START}(?:{_ALWAYS})')
 _ARTICLE_JUNK = re.compile(f'{_START}(?:{_ALWAYS}|{_IN_ARTICLES})')
 _BODY = re.compile(
-    r'(?:^|[\s_-])(?:(?:article|story|entry|post|blog|news|page|content|node|field-name|text|single)'
+    _START + r'(?:(?:article|story|entry|post|blog|news|page|content|node|field-name|text|single)'
     r'(?:[_-]{1,2})?(?:body|content|text|copy|main|detail)|body-?(?:copy|text|content)|storytext'
     r'|main-?(?:content|text|body|story)|rich-?text|markdown-body|markdown|rst-content|vp-doc'
-    r'|md-content__inner|articlebody|wysiwyg|documentation|document)'
-    r'(?:$|[\s_-])'
+    r'|md-content__inner|articlebody|wysiwyg|documentation|document)' + _END
 )
 
 
