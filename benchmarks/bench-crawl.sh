@@ -22,4 +22,5 @@ case " $* " in
     fi
     ;;
 esac
+scripts/install-nginx.sh || true
 exec .venv/bin/python -m benchmarks.crawl "$@"

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.crawl_site import PLACEHOLDER
+from benchmarks.server import ROOT
 
 HOSTS = 30
 START_SECONDS = 10.0
@@ -48,9 +49,10 @@ class Server:
 
 def find_nginx() -> str:
     """Where nginx is. Without one nothing can be measured: the process ends."""
-    found = shutil.which('nginx', path=f'{os.environ.get("PATH", "")}:/usr/sbin')
+    unpacked = ROOT / '.venv/nginx/usr/sbin'
+    found = shutil.which('nginx', path=f'{os.environ.get("PATH", "")}:/usr/sbin:{unpacked}')
     if found is None:
-        print('nginx is needed; on Debian: apt-get install nginx-light', file=sys.stderr)
+        print('nginx is needed; on Debian scripts/install-nginx.sh gets it', file=sys.stderr)
         sys.exit(MISSING)
     return found
 

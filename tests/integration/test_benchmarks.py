@@ -1,6 +1,8 @@
 """The short form of the benchmarks: what must not grow does not, on any machine."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def has_nginx() -> bool:
+    path = f'{os.environ.get("PATH", "")}:/usr/sbin:{ROOT / ".venv/nginx/usr/sbin"}'
+    return shutil.which('nginx', path=path) is not None
 
 
 def judge(module: str, *words: str) -> dict[str, str]:
@@ -69,3 +76,20 @@ def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
     assert claims['requests of an idle worker'] == 'ok'
     assert claims['100 small jobs over 50 slots, completed'] == 'ok'
     assert claims['child processes left after 100 jobs'] == 'ok'
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not has_nginx(), reason='no nginx: scripts/install-nginx.sh gets it')
+def test_the_crawler_is_measured_and_misses_no_page() -> None:
+    claims = judge('benchmarks.crawl', '--skip-peers')
+
+    # Of 300 pages the most is start-up: how fast it is, the full form says.
+    assert claims.get('pages that differ from those of the site') == 'ok'
+    assert claims.get('peak memory of the runner') == 'ok'
+
+
+def test_the_extractor_is_measured() -> None:
+    claims = judge('benchmarks.extract')
+
+    # Without the articles, which are no part of this repository, only times are measured.
+    assert claims.get('F1 of the main content of real articles', 'ok') == 'ok'

@@ -218,6 +218,27 @@ def test_real_sites_with_numbers_and_dates_are_crawled_whole() -> None:
         assert len(done) == len(site.finished)
 
 
+def unwell(path: str) -> Page | None:
+    """A hundred pages one after the other, and one that is never to be had."""
+    if path == '/busy':
+        return answer(b'', status='503 Service Unavailable', Retry_After='0')
+    if not path.startswith('/step-'):
+        return None
+    number = int(path.rpartition('-')[2])
+    links = [f'/step-{number + 1}'] if number < 90 else []
+    return html_page(*links, title=path, text=f'Step {number}.')
+
+
+def test_a_page_that_always_asks_for_patience_ends_while_others_come() -> None:
+    case = Case('unwell', {}, {}, unwell, ['/busy', '/step-1'])
+    crawled = crawl_cases([case], payload={'max_depth': 100})
+    crawled.assert_drained(within_bytes=150 * MEGABYTE, within_seconds=20)
+    site = crawled.sites['unwell']
+    site.assert_good()
+    site.assert_ends({'/busy': failed('HTTP 503 Service Unavailable', 503), '/step-90': End()})
+    assert site.asked['/busy'] <= 8
+
+
 # Sitemaps
 
 LAUGHS = (

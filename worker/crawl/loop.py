@@ -16,7 +16,7 @@ import msgspec
 from worker import pipe
 from worker.crawl.fetched import Fetched, Fetcher
 from worker.crawl.frontier import Frontier
-from worker.crawl.hosts import Host, Hosts
+from worker.crawl.hosts import MAX_RATE_LIMITS, Host, Hosts
 from worker.crawl.manners import Manners
 from worker.crawl.options import Options
 from worker.crawl.retries import pause_seconds
@@ -298,7 +298,9 @@ class Crawl:
                     last_error=(fetched.error or '')[:2000],
                 )
             )
-        if fetched.trouble == 'rate_limited' and host.refusal is None:
+        # Patience is the host's, but for one URL that alone asks for it it has an end, too.
+        most = self.options.tries + MAX_RATE_LIMITS
+        if fetched.trouble == 'rate_limited' and host.refusal is None and task.attempts < most:
             await self.frontier.retry(task, fetched, after_seconds=alone_seconds)
         elif task.attempts < self.options.tries and host.refusal is None:
             pause = fetched.retry_after_seconds
