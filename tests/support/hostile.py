@@ -161,6 +161,19 @@ def web(body: bytes, *, type: str = WEB_TYPE, **headers: str) -> bytes:
     return answer(body, length=len(body), Content_Type=type, **headers)
 
 
+def sitemap(*links: str, kind: str = 'url', root: str = 'urlset') -> bytes:
+    entries = ''.join(f'<{kind}><loc>{link}</loc></{kind}>' for link in links)
+    return xml(f'<{root}>{entries}</{root}>'.encode())
+
+
+def xml(body: bytes) -> bytes:
+    return web(body, type='application/xml')
+
+
+def robots(text: str | bytes) -> bytes:
+    return web(text.encode() if isinstance(text, str) else text, type='text/plain')
+
+
 def redirect(location: str | bytes, status: str = '302 Found') -> bytes:
     where = location.encode() if isinstance(location, str) else location
     head = f'HTTP/1.1 {status}\r\nContent-Length: 0\r\nLocation: '.encode()
