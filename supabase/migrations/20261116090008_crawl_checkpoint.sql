@@ -254,6 +254,12 @@ begin
               when v_lacks_budget then 'budget'
             end as skip_reason
         ) as reason
+        -- A page may have thousands of links that nobody will ever fetch: what is recorded
+        -- of them is bounded by what the job may fetch.
+        where case
+            when reason.skip_reason is null then v_state.total_pending
+            else v_state.total_skipped
+          end < 100 * v_max_pages::bigint + 10000
         order by sent.url_key
         on conflict (job_id, url_key) do nothing
         returning task.status

@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(135);
+select plan(137);
 
 select tests.make_users('ann', 'bob');
 
@@ -901,6 +901,32 @@ select throws_ok(
   'more than 100 redirected starts in one batch are refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- Endless links
+
+select tests.claimed_job('endless-1', 'ann', '{"max_pages": 1}');
+select tests.checkpoint('endless-1', jsonb_build_object('seq', 1, 'discovered', (
+  select jsonb_agg(jsonb_build_object(
+    'url_key', tests.url_key('https://endless.example/' || n),
+    'url', 'https://endless.example/' || n,
+    'depth', 1
+  ))
+  from generate_series(1, 10100) as n
+)));
+select tests.checkpoint('endless-1', jsonb_build_object('seq', 2, 'discovered', jsonb_build_array(
+  jsonb_build_object('url_key', tests.url_key('https://endless.example/more'), 'url', 'https://endless.example/more', 'depth', 1),
+  jsonb_build_object('url_key', tests.url_key('https://elsewhere.example/'), 'url', 'https://elsewhere.example/', 'depth', 1, 'skip_reason', 'out_of_scope')
+)));
+select is(
+  (select count(*) from public.crawl_tasks where url = 'https://endless.example/more'),
+  0::bigint,
+  'a hundred times more URLs than may be fetched, and no more of them are recorded'
+);
+select is(
+  (select skip_reason from public.crawl_tasks where url = 'https://elsewhere.example/'),
+  'out_of_scope',
+  'URLs to fetch leave room for those that are skipped'
+);
 
 -- Who may call it
 

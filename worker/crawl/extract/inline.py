@@ -6,6 +6,7 @@ standing where Markdown forbids them, as inside the asterisks of bold text.
 
 import re
 
+from worker.crawl.extract.facts import MAX_MARKDOWN
 from worker.crawl.extract.links import Resolver
 from worker.crawl.extract.tree import BLOCKS, Node
 
@@ -42,6 +43,8 @@ class Inline:
     def escape(self, text: str) -> str:
         if not _MAYBE_SPECIAL.search(text):
             return text
+        # More is not kept, and ten megabytes of marks would take seconds.
+        text = text[:MAX_MARKDOWN]
         if BREAK in text:
             text = text.replace(BREAK, ' ')
         return _SPECIAL.sub(lambda found: '\\' + '\\'.join(found[0]), text)
