@@ -9,7 +9,6 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,7 +16,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from tests.support.servers import MIGRATIONS, ROOT
-from tests.support.stack import SILKLINE, StackProcess
+from tests.support.stack import SILKLINE, StackProcess, own_stack
 from tests.support.waiting import wait_until
 
 
@@ -99,10 +98,8 @@ class Watching:
 
 @pytest.fixture(scope='module')
 def user() -> Iterator[User]:
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline') as stack:
-            yield User(stack)
+    with own_stack() as stack:
+        yield User(stack)
 
 
 def claim(user: User, job: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.site import Answer, Site, page, redirect
-from tests.support.stack import StackProcess
+from tests.support.stack import StackProcess, own_stack
 from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
 
@@ -26,10 +26,8 @@ LOOPBACK = ('--allow-network', '127.0.0.1/32', '--allow-network', '127.0.0.3/32'
 
 @pytest.fixture(scope='module')
 def stack() -> Iterator[StackProcess]:
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline') as stack:
-            yield stack
+    with own_stack() as stack:
+        yield stack
 
 
 @pytest.fixture(scope='module')

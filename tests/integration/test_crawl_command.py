@@ -6,13 +6,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
 
 from local.demo_site import DemoSite
-from tests.support.stack import StackProcess
+from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User
 from tests.support.waiting import wait_until
 from tests.support.worker import WorkerProcess
@@ -33,10 +32,8 @@ def site() -> Iterator[DemoSite]:
 @pytest.fixture(scope='module')
 def user() -> Iterator[User]:
     """In a directory with a stack that runs."""
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline'):
-            yield User(Path(name))
+    with own_stack() as stack:
+        yield User(stack.directory.parent)
 
 
 def job_of(said: str) -> str:

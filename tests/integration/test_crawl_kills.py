@@ -8,13 +8,12 @@ import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from aiohttp import web
 
 from tests.support.site import NOT_FOUND, Answer, Site, page
-from tests.support.stack import StackProcess
+from tests.support.stack import own_stack
 from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
 
@@ -26,15 +25,13 @@ LOOPBACK = ('--allow-network', '127.0.0.1/32')
 
 @pytest.fixture
 def queue() -> Iterator[Queue]:
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline') as stack:
-            stack.execute(
-                'update crawl_settings set backoff_base_seconds = 1, backoff_cap_seconds = 1', []
-            )
-            queue = Queue(stack)
-            yield queue
-            queue.close()
+    with own_stack() as stack:
+        stack.execute(
+            'update crawl_settings set backoff_base_seconds = 1, backoff_cap_seconds = 1', []
+        )
+        queue = Queue(stack)
+        yield queue
+        queue.close()
 
 
 async def answer(request: web.Request) -> Answer:

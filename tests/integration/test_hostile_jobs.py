@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from tests.support.hostile import (
     web,
 )
 from tests.support.raw_site import answer
-from tests.support.stack import StackProcess
+from tests.support.stack import StackProcess, own_stack
 from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
 
@@ -43,10 +42,8 @@ pytestmark = pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
 
 @pytest.fixture(scope='module')
 def stack() -> Iterator[StackProcess]:
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline') as stack:
-            yield stack
+    with own_stack() as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import UUID
 
 import pytest
 
-from tests.support.stack import StackProcess
+from tests.support.stack import own_stack
 from tests.support.user import User
 
 # Four levels of two children each; the third level is too deep, every fourth page fails.
@@ -20,10 +19,8 @@ TOO_DEEP = {7, 8, 11, 12, 13, 14}
 
 @pytest.fixture(scope='module')
 def user() -> Iterator[User]:
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline'):
-            yield User(Path(name))
+    with own_stack() as stack:
+        yield User(stack.directory.parent)
 
 
 @pytest.fixture(scope='module')

@@ -10,13 +10,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
 
 from tests.support.runner import is_running
-from tests.support.stack import StackProcess
+from tests.support.stack import StackProcess, own_stack
 from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
 
@@ -30,10 +29,8 @@ LONG = {'pages': 60, 'links': 5, 'delay_ms': 100}
 
 @pytest.fixture(scope='module')
 def stack() -> Iterator[StackProcess]:
-    with TemporaryDirectory(prefix='silkline-') as name:
-        Path(name).chmod(0o711)
-        with StackProcess(Path(name) / '.silkline') as stack:
-            yield stack
+    with own_stack() as stack:
+        yield stack
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +19,16 @@ from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
 
 SILKLINE = [sys.executable, '-m', 'worker']
+
+
+@contextmanager
+def own_stack() -> 'Generator[StackProcess]':
+    """A stack that runs, in a directory that nobody else uses."""
+    with TemporaryDirectory(prefix='silkline-') as name:
+        # Postgres runs as another account where this is root.
+        Path(name).chmod(0o711)
+        with StackProcess(Path(name) / '.silkline') as stack:
+            yield stack
 
 
 class StackProcess:
