@@ -42,6 +42,7 @@ class Job(Answer):
     attempt: int
     retry_count: int
     max_retries: int
+    running_seconds: float = 0.0
     progress_percentage: int
     error_code: str | None
     error_message: str | None
@@ -68,7 +69,8 @@ class Checkpoint(Answer):
     """The answer of a checkpoint. All but `command` is for the runner.
 
     `next_in_seconds` is None with URLs pending when they wait for what is in progress: it may
-    give budget back.
+    give budget back. `links` are entries `{url_key, links}`, of the first keys that were asked
+    for, as many as fit.
     """
 
     command: Command
@@ -101,6 +103,7 @@ class Progress(Answer):
     attempt: int
     retry_count: int
     max_retries: int
+    running_seconds: float = 0.0
     progress_percentage: int
     pages_done: int
     pages_failed: int

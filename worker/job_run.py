@@ -8,10 +8,9 @@ killed is `process.py`'s; which jobs are leased is `worker.py`'s.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -123,7 +122,7 @@ class JobRun:
             job_id=self.job.id,
             kind=self.job.kind,
             payload=self.job.payload,
-            limits=limits_for(self.job.payload),
+            limits=limits_for(self.job),
             allow_networks=list(self._allow_networks),
             has_plugins=has_plugins(),
         )
@@ -217,7 +216,7 @@ class JobRun:
     async def _end(self, outcome: Outcome) -> None:
         """Write how it ended. Whoever cancels this meanwhile loses nothing: leases run out."""
         try:
-            await self._saving.save(want=0)
+            await self._saving.save()
         except ApiRefused as error:
             if outcome.error_code is None:
                 outcome = refused(error)
@@ -240,7 +239,9 @@ class JobRun:
         token = self.lease_token
         if self._is_handed_in(outcome):
             # Of a lost lease too: if it is not, it need not run out. If it is, this does nothing.
-            await self._rpc.release_crawl_job(token, reason='shutdown')
+            await self._rpc.release_crawl_job(
+                token, reason='shutdown', running_seconds=outcome.running_seconds
+            )
             if self._command == 'lost':
                 self._metrics.count_lost()
             else:
@@ -248,11 +249,18 @@ class JobRun:
             logger.info('job %s: given back (%s)', self.job.id, self._wanted())
         elif outcome.done is not None and outcome.done.after_seconds is not None:
             seconds = outcome.done.after_seconds
-            await self._rpc.release_crawl_job(token, reason='later', after_seconds=seconds)
+            await self._rpc.release_crawl_job(
+                token,
+                reason='later',
+                after_seconds=seconds,
+                running_seconds=outcome.running_seconds,
+            )
             self._metrics.count_released('later')
             logger.info('job %s: its site wants %d s of patience', self.job.id, seconds)
         elif outcome.done is not None:
-            await self._rpc.complete_crawl_job(token, result=outcome.done.result)
+            await self._rpc.complete_crawl_job(
+                token, result=outcome.done.result, running_seconds=outcome.running_seconds
+            )
             self._metrics.count_completed()
             logger.info('job %s: completed, %s', self.job.id, outcome.done.result)
         else:
@@ -264,6 +272,7 @@ class JobRun:
                 error_message=message,
                 is_retryable=outcome.is_retryable,
                 suspects=sorted(self._begun),
+                running_seconds=outcome.running_seconds,
             )
             self._metrics.count_failed(code)
             logger.warning('job %s: failed with %s: %s', self.job.id, code, message[:200])
@@ -289,8 +298,11 @@ def has_plugins() -> bool:
     return bool(entry_points(group='silkline.plugins'))
 
 
-def limits_for(payload: Mapping[str, Any]) -> pipe.Limits:
-    limits = pipe.Limits(wall_seconds=float(payload.get('max_seconds') or 3600))
+def limits_for(job: Job) -> pipe.Limits:
+    payload = job.payload
+    # What earlier attempts have used counts; a second is left to end in good order.
+    seconds = float(payload.get('max_seconds') or 3600) - job.running_seconds
+    limits = pipe.Limits(wall_seconds=max(seconds, 1.0))
     if payload.get('fetcher') == 'browser':
         return msgspec.structs.replace(limits, **BROWSER_LIMITS)
     return limits

@@ -88,13 +88,14 @@ class Task(Struct, frozen=True, kw_only=True):
     attempts: int = 1
     etag: str | None = None
     last_modified: str | None = None
+    # What the stored page was made with: under other options it is no use.
+    made_with: str | None = None
 
 
 class StoredLinks(Struct, frozen=True, kw_only=True):
-    """The links of a page that answered 304, as they were stored."""
+    """The links of a page as they were stored; none where no page was."""
 
     url_key: UUID
-    depth: int
     links: list[Any]
 
 
@@ -108,6 +109,8 @@ class KnownHost(Struct, frozen=True, kw_only=True):
     crawl_delay_seconds: float | None = None
     backoff_seconds: float | None = None
     error_streak: int = 0
+    # Since any of it was learned.
+    age_seconds: float | None = None
 
 
 class FoundUrl(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -204,6 +207,8 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
     skip_reason: SkipReason | None = None
     error: Text | None = None
     not_modified: bool | None = None
+    # Whether nothing was asked for: then it costs no page of the budget.
+    unfetched: bool | None = None
     page: Page | None = None
 
     def __post_init__(self) -> None:
@@ -244,16 +249,13 @@ class HostFact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='host_
     last_error: Text | None = None
 
 
-class WantHosts(Struct, frozen=True, kw_only=True, tag='want_hosts'):
-    """Hosts whose facts the next `Tasks` shall bring."""
-
-    hosts: Annotated[list[HostName], Meta(max_length=1000)]
-
-
-class WantTasks(Struct, frozen=True, kw_only=True, tag='want_tasks'):
+class WantTasks(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='want_tasks'):
     """Check in all that was sent so far and answer with `Tasks`, of up to `count` URLs."""
 
     count: Annotated[int, Meta(ge=0, le=1000)]
+    # Hosts whose facts it shall bring, and unchanged pages whose stored links it shall bring.
+    hosts: Annotated[list[HostName], Meta(max_length=100)] = []
+    links: Annotated[list[UUID], Meta(max_length=500)] = []
 
 
 class Alive(Struct, frozen=True, kw_only=True, tag='alive'):
@@ -298,7 +300,6 @@ FromRunner: TypeAlias = (
     | Discovered
     | RedirectedStart
     | HostFact
-    | WantHosts
     | WantTasks
     | Alive
     | Log

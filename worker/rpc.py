@@ -191,9 +191,13 @@ class Rpc:
         return await self._call('checkpoint_crawl_job', params, Checkpoint)
 
     async def complete_crawl_job(
-        self, lease_token: UUID, *, result: Mapping[str, object]
+        self, lease_token: UUID, *, result: Mapping[str, object], running_seconds: float = 0.0
     ) -> list[Lease]:
-        params = {'p_lease_token': str(lease_token), 'p_result': result}
+        params = {
+            'p_lease_token': str(lease_token),
+            'p_result': result,
+            'p_running_seconds': running_seconds,
+        }
         return await self._call('complete_crawl_job', params, list[Lease])
 
     async def fail_crawl_job(
@@ -204,6 +208,7 @@ class Rpc:
         error_message: str,
         is_retryable: bool,
         suspects: Sequence[UUID] | None = None,
+        running_seconds: float = 0.0,
     ) -> list[Lease]:
         """`suspects` are the URLs that were being fetched; None: any of the lease may have been."""
         params: dict[str, object] = {
@@ -211,16 +216,26 @@ class Rpc:
             'p_error_code': error_code,
             'p_error_message': error_message,
             'p_is_retryable': is_retryable,
+            'p_running_seconds': running_seconds,
         }
         if suspects is not None:
             params['p_suspects'] = [str(url_key) for url_key in suspects]
         return await self._call('fail_crawl_job', params, list[Lease])
 
     async def release_crawl_job(
-        self, lease_token: UUID, *, reason: ReleaseReason, after_seconds: int | None = None
+        self,
+        lease_token: UUID,
+        *,
+        reason: ReleaseReason,
+        after_seconds: int | None = None,
+        running_seconds: float = 0.0,
     ) -> list[Lease]:
         """`after_seconds` goes with the reason `later`, from 1 to 86400."""
-        params: dict[str, object] = {'p_lease_token': str(lease_token), 'p_reason': reason}
+        params: dict[str, object] = {
+            'p_lease_token': str(lease_token),
+            'p_reason': reason,
+            'p_running_seconds': running_seconds,
+        }
         if after_seconds is not None:
             params['p_after_seconds'] = after_seconds
         return await self._call('release_crawl_job', params, list[Lease])

@@ -25,8 +25,10 @@ TRY_AGAIN_SECONDS = 1.0
 # A killed worker takes what is not saved with it: at most so much.
 SAVE_SECONDS = 1.0
 SAVE_PAGES = 100
+MOST_REDIRECTED_STARTS = 100
 
 LOST = Checkpoint(command='lost')
+NO_WISH = pipe.WantTasks(count=0)
 
 # Of a batch, beside seq; each is an attribute of `Batch`.
 KEYS = (
@@ -34,7 +36,6 @@ KEYS = (
     'retried',
     'discovered',
     'hosts',
-    'want_hosts',
     'redirected_starts',
     'current_url',
 )
@@ -66,15 +67,15 @@ class Saving:
         # Sent, and not answered.
         self._open: Batch | None = None
         self._turn = asyncio.Lock()
-        # How many URLs the runner waits for.
-        self._want: int | None = None
+        # What the runner waits for.
+        self._wish: pipe.WantTasks | None = None
         self._due = asyncio.Event()
         self._has_room = asyncio.Event()
 
     async def take(self, message: pipe.FromRunner) -> bool:
         """Take in a result, or the wish for more; answer whether it was one."""
         if isinstance(message, pipe.WantTasks):
-            self._want = message.count
+            self._wish = message
             self._due.set()
             return True
         if not self.batch.add(message):
@@ -92,28 +93,34 @@ class Saving:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._due.wait(), SAVE_SECONDS)
             self._due.clear()
-            want, self._want = self._want, None
-            if want is None and not self.batch.has_results:
+            wish, self._wish = self._wish, None
+            if wish is None and not self.batch.has_results:
                 continue
-            answer = await self.save(want=want or 0)
-            if want is not None:
+            answer = await self.save(wish or NO_WISH)
+            if wish is not None:
                 await answer_runner(answer)
 
-    async def save(self, *, want: int) -> Checkpoint:
+    async def save(self, wish: pipe.WantTasks = NO_WISH) -> Checkpoint:
         """Save what has come, and answer the queue's answer; `lost` where it is not wanted."""
         async with self._turn:
             if self._open is not None:
-                await self._send(self._open, want=0)
+                await self._send(self._open, NO_WISH)
             self._open, self.batch = self.batch, Batch()
             self._has_room.set()
             self._seq += 1
-            return await self._send(self._open, want=want)
+            return await self._send(self._open, wish)
 
-    async def _send(self, batch: 'Batch', *, want: int) -> Checkpoint:
+    async def _send(self, batch: 'Batch', wish: pipe.WantTasks) -> Checkpoint:
         body = batch.as_json(self._seq)
+        if wish.hosts:
+            body['want_hosts'] = wish.hosts
+        if wish.links:
+            body['want_links'] = [str(url_key) for url_key in wish.links]
         while self._is_wanted():
             try:
-                answer = await self._rpc.checkpoint_crawl_job(self._lease_token, body, want=want)
+                answer = await self._rpc.checkpoint_crawl_job(
+                    self._lease_token, body, want=wish.count
+                )
             except ApiUnavailable as error:
                 logger.warning('job %s: not saved yet: %s', self._job_id, error)
                 await asyncio.sleep(TRY_AGAIN_SECONDS)
@@ -147,7 +154,6 @@ class Batch:
         self.retried: list[pipe.Retried] = []
         self.discovered: list[pipe.FoundUrl] = []
         self.hosts: list[pipe.HostFact] = []
-        self.want_hosts: list[str] = []
         self.redirected_starts: list[str] = []
         self.current_url: str | None = None
         self.bytes = 0
@@ -165,8 +171,7 @@ class Batch:
         return (
             self.bytes >= self.MAX_BYTES
             or len(self.discovered) >= self.MAX_DISCOVERED
-            or max(map(len, (self.finished, self.retried, self.hosts, self.want_hosts)))
-            >= self.MAX_RESULTS
+            or max(map(len, (self.finished, self.retried, self.hosts))) >= self.MAX_RESULTS
         )
 
     def add(self, message: pipe.FromRunner) -> bool:
@@ -182,10 +187,10 @@ class Batch:
             case pipe.HostFact():
                 self.hosts.append(message)
                 self.bytes += 200 + len(message.robots_txt or '')
-            case pipe.WantHosts():
-                self.want_hosts += message.hosts
             case pipe.RedirectedStart(url=url):
-                self.redirected_starts.append(url)
+                # The queue keeps no more of them.
+                if len(self.redirected_starts) < MOST_REDIRECTED_STARTS:
+                    self.redirected_starts.append(url)
             case pipe.Begun(url=url):
                 self.current_url = url
             case _:

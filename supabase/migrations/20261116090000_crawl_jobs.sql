@@ -194,6 +194,7 @@ create table public.crawl_jobs (
   retry_count integer not null default 0,
   max_retries integer not null default 3,
   event_seq integer not null default 1,
+  running_seconds real not null default 0,
   progress_percentage smallint not null default 0,
   error_code text,
   error_message text,
@@ -220,6 +221,8 @@ comment on column public.crawl_jobs.place is
   'Place in the line: the band of its priority, then the turn of its owner. Lower runs first.';
 comment on column public.crawl_jobs.lease_check_at is
   'When the reaper looks at this lease next; null when no worker holds the job.';
+comment on column public.crawl_jobs.running_seconds is
+  'How long workers have run it, as they told when they ended their leases; against max_seconds.';
 comment on column public.crawl_jobs.host_slot is
   'Which of the host''s places this job occupies while it is leased.';
 

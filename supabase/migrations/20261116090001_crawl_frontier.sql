@@ -136,7 +136,7 @@ comment on column public.crawl_tasks.crashes is
 comment on column public.crawl_tasks.losses is
   'How often a worker was lost with this URL in flight. The first is chance, the second a crash.';
 comment on column public.crawl_tasks.attempts is
-  'How often it was handed out to be fetched. Above 0 it is paid from max_pages.';
+  'How often it was handed out to be fetched. Above 0 it was paid from max_pages.';
 comment on column public.crawl_tasks.found_on is
   'url_key of the page that linked here first.';
 
@@ -152,6 +152,9 @@ create index crawl_tasks_leased on public.crawl_tasks (job_id, url_key)
   where status = 'in_progress';
 create index crawl_tasks_failed on public.crawl_tasks (job_id, url_key)
   where status = 'error';
+-- Tells a job that has none at one look: a link that leads there on a shorter way is rare.
+create index crawl_tasks_too_deep on public.crawl_tasks (job_id, url_key)
+  where skip_reason = 'too_deep';
 
 create policy "Users read the URLs of their own jobs"
   on public.crawl_tasks

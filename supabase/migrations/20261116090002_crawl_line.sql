@@ -51,6 +51,8 @@ declare
       then 'crawl_jobs_retries_are_in_range'
     when new.progress_percentage not between 0 and 100
       then 'crawl_jobs_progress_is_a_percentage'
+    when new.running_seconds < 0
+      then 'crawl_jobs_running_seconds_are_not_negative'
     when case old.status
       when new.status then true
       when 'pending' then new.status in ('processing', 'paused', 'stopped', 'cancelled')
@@ -104,7 +106,8 @@ create trigger tg_crawl_jobs_check
     error_code,
     retry_count,
     max_retries,
-    progress_percentage
+    progress_percentage,
+    running_seconds
   on public.crawl_jobs
   for each row
   execute function silkline.check_job();

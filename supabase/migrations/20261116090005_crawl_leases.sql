@@ -135,6 +135,31 @@ comment on function silkline.answer_again(uuid) is
 
 revoke execute on function silkline.answer_again(uuid) from public, anon, authenticated;
 
+-- Refuse a running time that no lease can have had.
+create function silkline.check_running_seconds(p_running_seconds real)
+  returns void
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if p_running_seconds between 0 and 604800 is not true then
+    raise sqlstate 'PT422' using
+      message = format(
+        'p_running_seconds must be from 0 to 604800, not %s',
+        coalesce(p_running_seconds::text, 'null')
+      ),
+      hint = 'Say how long the crawl ran under this lease.';
+  end if;
+end
+$$;
+
+comment on function silkline.check_running_seconds(real) is
+  'Raise unless this is the running time of a lease.';
+
+revoke execute on function silkline.check_running_seconds(real) from public, anon, authenticated;
+
 -- End a job whose frontier has drained.
 --
 -- Refused while URLs are left: 'completed' means drained. If a user paused, stopped or
@@ -144,7 +169,8 @@ revoke execute on function silkline.answer_again(uuid) from public, anon, authen
 create function public.complete_crawl_job(
   p_lease_token uuid,
   p_result jsonb default '{}',
-  p_audit jsonb default null
+  p_audit jsonb default null,
+  p_running_seconds real default 0
 )
   returns setof public.crawl_command
   language plpgsql
@@ -160,6 +186,8 @@ declare
   v_status public.crawl_job_status;
   v_left integer;
 begin
+  perform silkline.check_running_seconds(p_running_seconds);
+
   if jsonb_typeof(p_result) is distinct from 'object' or pg_column_size(p_result) > 65536 then
     raise sqlstate 'PT422' using
       message = 'p_result must be a JSON object of at most 64 KB',
@@ -194,6 +222,7 @@ begin
       else job.progress_percentage
     end,
     result = case job.status when 'cancelled' then job.result else p_result end,
+    running_seconds = job.running_seconds + p_running_seconds,
     worker_id = null,
     lease_check_at = null,
     host_slot = null
@@ -255,12 +284,12 @@ begin
 end
 $$;
 
-comment on function public.complete_crawl_job(uuid, jsonb, jsonb) is
+comment on function public.complete_crawl_job(uuid, jsonb, jsonb, real) is
   'End a job whose frontier has drained.';
 
-revoke execute on function public.complete_crawl_job(uuid, jsonb, jsonb)
+revoke execute on function public.complete_crawl_job(uuid, jsonb, jsonb, real)
   from public, anon, authenticated;
-grant execute on function public.complete_crawl_job(uuid, jsonb, jsonb)
+grant execute on function public.complete_crawl_job(uuid, jsonb, jsonb, real)
   to service_role, crawl_worker;
 
 -- How long a job waits before its nth retry: doubled each time, capped, and spread over
@@ -299,7 +328,8 @@ create function public.fail_crawl_job(
   p_error_message text default null,
   p_is_retryable boolean default true,
   p_retry_after_seconds integer default null,
-  p_suspects uuid[] default null
+  p_suspects uuid[] default null,
+  p_running_seconds real default 0
 )
   returns setof public.crawl_command
   language plpgsql
@@ -315,6 +345,8 @@ declare
   v_poison integer;
   v_is_retried boolean;
 begin
+  perform silkline.check_running_seconds(p_running_seconds);
+
   if p_error_code is null or p_error_code !~ '^[A-Za-z0-9_:.-]{1,100}$' then
     raise sqlstate 'PT422' using
       message = format('p_error_code %L must be a short code', left(p_error_code, 100)),
@@ -383,6 +415,7 @@ begin
     end,
     error_code = p_error_code,
     error_message = left(p_error_message, 10000),
+    running_seconds = job.running_seconds + p_running_seconds,
     worker_id = null,
     lease_check_at = null,
     host_slot = null
@@ -395,12 +428,12 @@ begin
 end
 $$;
 
-comment on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[]) is
+comment on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[], real) is
   'Report a broken crawl; it is retried with backoff while retries are left.';
 
-revoke execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[])
+revoke execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[], real)
   from public, anon, authenticated;
-grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[])
+grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[], real)
   to service_role, crawl_worker;
 
 -- Hand a job back, which is also how a worker acknowledges a pause, stop or cancel. Of
@@ -408,12 +441,14 @@ grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integ
 --
 --   shutdown          its URLs were handed in; it runs again at once
 --   later             the site asked for patience; it runs again in p_after_seconds
---   worker_restarted  the job of a predecessor that was killed: a lost worker, only sooner
+--   worker_restarted  the job of a predecessor that was killed: a lost worker, only sooner;
+--                     how long that one ran it nobody knows
 -- definer because crawl_worker may touch no table
 create function public.release_crawl_job(
   p_lease_token uuid,
   p_reason text default 'shutdown',
-  p_after_seconds integer default null
+  p_after_seconds integer default null,
+  p_running_seconds real default 0
 )
   returns setof public.crawl_command
   language plpgsql
@@ -430,6 +465,8 @@ declare
   v_is_later constant boolean := p_reason = 'later';
   v_poison integer;
 begin
+  perform silkline.check_running_seconds(p_running_seconds);
+
   if p_reason is null or p_reason not in ('shutdown', 'later', 'worker_restarted') then
     raise sqlstate 'PT422' using
       message = format(
@@ -452,6 +489,12 @@ begin
     raise sqlstate 'PT422' using
       message = format('p_after_seconds does not go with the reason %s', p_reason),
       hint = 'Use the reason later.';
+  end if;
+
+  if p_running_seconds > 0 and v_is_lost then
+    raise sqlstate 'PT422' using
+      message = format('p_running_seconds does not go with the reason %s', p_reason),
+      hint = 'Nobody knows how long a lost worker ran it.';
   end if;
 
   select job.*
@@ -505,6 +548,7 @@ begin
           then now() + make_interval(secs => p_after_seconds)
         else now()
       end,
+      running_seconds = job.running_seconds + p_running_seconds,
       place = silkline.front_place(job.priority),
       worker_id = null,
       lease_check_at = null,
@@ -519,10 +563,10 @@ begin
 end
 $$;
 
-comment on function public.release_crawl_job(uuid, text, integer) is
+comment on function public.release_crawl_job(uuid, text, integer, real) is
   'Hand a job back, at once or for later; also tells that a pause, stop or cancel was obeyed.';
 
-revoke execute on function public.release_crawl_job(uuid, text, integer)
+revoke execute on function public.release_crawl_job(uuid, text, integer, real)
   from public, anon, authenticated;
-grant execute on function public.release_crawl_job(uuid, text, integer)
+grant execute on function public.release_crawl_job(uuid, text, integer, real)
   to service_role, crawl_worker;

@@ -33,6 +33,7 @@ begin
         'discovered',
         'hosts',
         'want_hosts',
+        'want_links',
         'redirected_starts',
         'current_url'
       )
@@ -51,6 +52,9 @@ begin
           '$[*] ? (!(@.status == "done" || @.status == "error" || @.status == "skipped"))'
         )
         then 'the status of a finished URL must be done, error or skipped'
+      when entry.key = 'want_links'
+        and jsonb_path_exists(entry.value, 'strict $[*] ? (@.type() != "string")')
+        then 'want_links must hold keys of URLs only'
       when entry.key = 'redirected_starts' and exists (
         select
         from jsonb_array_elements(entry.value) as start
@@ -63,6 +67,7 @@ begin
         > case entry.key
           when 'discovered' then 50000
           when 'redirected_starts' then 100
+          when 'want_links' then 500
           else 5000
         end
         then format('%s entries are too many in %s', jsonb_array_length(entry.value), entry.key)
@@ -138,8 +143,9 @@ comment on function silkline.page_budget(jsonb) is
 
 revoke execute on function silkline.page_budget(jsonb) from public, anon, authenticated;
 
--- Store the pages of URLs that this lease holds. A page that has not changed makes no
--- version; it is only seen again. Returns the page of each URL, and what happened to it.
+-- Store the pages of URLs that this lease holds. A page whose content has not changed makes no
+-- version: it is seen again, with the links and facts that came with it, if any did (a 304
+-- brings none). Returns the page of each URL, and what happened to it.
 create function silkline.save_pages(p_job public.crawl_jobs, p_finished jsonb)
   returns table (url_key uuid, page_id bigint, change text)
   language plpgsql
@@ -209,7 +215,22 @@ begin
       set
         last_seen_at = now(),
         etag = coalesce(sent.etag, latest.etag),
-        last_modified = coalesce(sent.last_modified, latest.last_modified)
+        last_modified = coalesce(sent.last_modified, latest.last_modified),
+        http_status = case
+          when sent.not_modified then latest.http_status
+          else sent.http_status
+        end,
+        title = case when sent.not_modified then latest.title else sent.title end,
+        links = case when sent.not_modified then latest.links else coalesce(sent.links, '[]') end,
+        metadata = case
+          when sent.not_modified then latest.metadata
+          else coalesce(sent.metadata, '{}')
+        end,
+        extractor = case when sent.not_modified then latest.extractor else sent.extractor end,
+        extractor_version = case
+          when sent.not_modified then latest.extractor_version
+          else sent.extractor_version
+        end
       from sent
       where latest.id = sent.latest_id
         and (sent.not_modified or sent.content_hash = sent.latest_hash)
@@ -491,7 +512,8 @@ revoke execute
   from public, anon, authenticated;
 
 -- The URLs that one batch handed out and that are still in flight, with the validators of
--- their stored pages, so that the crawl can ask for changes only.
+-- their stored pages, so that the crawl can ask for changes only, and with what those were
+-- made: under other options they are of no use.
 create function silkline.tasks_of_batch(p_job public.crawl_jobs, p_seq integer)
   returns jsonb
   language plpgsql
@@ -509,7 +531,8 @@ begin
           'depth', task.depth,
           'attempts', task.attempts,
           'etag', page.etag,
-          'last_modified', page.last_modified
+          'last_modified', page.last_modified,
+          'made_with', page.made_with
         )
         order by task.depth, task.url_key
       ),
@@ -519,7 +542,10 @@ begin
     -- lateral and limit: one probe of the unique index per URL, whatever the planner thinks
     -- of a table that was small when the plan was made.
     left join lateral (
-      select latest.etag, latest.last_modified
+      select
+        latest.etag,
+        latest.last_modified,
+        latest.metadata ->> 'made_with' as made_with
       from public.crawl_pages as latest
       where coalesce(latest.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
           = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
@@ -541,6 +567,58 @@ comment on function silkline.tasks_of_batch(public.crawl_jobs, integer) is
   'The URLs that a checkpoint handed out, as its answer.';
 
 revoke execute on function silkline.tasks_of_batch(public.crawl_jobs, integer)
+  from public, anon, authenticated;
+
+-- The links of stored pages, by the keys of their URLs and in their order; none where no page
+-- is stored. As many as fit into about 4 MB, and at least one: the others are asked for again.
+create function silkline.stored_links(p_job public.crawl_jobs, p_keys jsonb)
+  returns jsonb
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_page record;
+  v_bytes bigint := 0;
+  v_links jsonb[] := '{}';
+begin
+  -- A loop, because it ends early: links that will not be told are not read.
+  for v_page in
+    select wanted.url_key, coalesce(stored.links, '[]') as links
+    from (
+      select listed.url_key::uuid as url_key, min(listed.nth) as nth
+      from jsonb_array_elements_text(p_keys) with ordinality as listed (url_key, nth)
+      group by listed.url_key::uuid
+      order by min(listed.nth)
+    ) as wanted
+    -- lateral and limit: see tasks_of_batch
+    left join lateral (
+      select latest.links
+      from public.crawl_pages as latest
+      where coalesce(latest.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+          = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+        and latest.source_id = p_job.source_id
+        and latest.url_key = wanted.url_key
+        and latest.is_latest
+      limit 1
+    ) as stored
+      on true
+    order by wanted.nth
+  loop
+    v_bytes := v_bytes + octet_length(v_page.links::text);
+    exit when v_bytes > 4000000 and v_links <> '{}';
+    v_links := v_links || jsonb_build_object('url_key', v_page.url_key, 'links', v_page.links);
+  end loop;
+
+  return to_jsonb(v_links);
+end
+$$;
+
+comment on function silkline.stored_links(public.crawl_jobs, jsonb) is
+  'The links of the latest stored pages of some URLs, as many as fit.';
+
+revoke execute on function silkline.stored_links(public.crawl_jobs, jsonb)
   from public, anon, authenticated;
 
 -- How long until the next pending URL of a job is due; 0 when one is due already. Null when
@@ -615,7 +693,8 @@ begin
           'robots_age_seconds', extract(epoch from now() - host.robots_fetched_at),
           'crawl_delay_seconds', host.crawl_delay_seconds,
           'backoff_seconds', greatest(0, extract(epoch from host.backoff_until - now())),
-          'error_streak', coalesce(host.error_streak, 0)
+          'error_streak', coalesce(host.error_streak, 0),
+          'age_seconds', extract(epoch from now() - host.updated_at)
         )
         order by host.host
       ),

@@ -9,25 +9,27 @@
 -- max_pages counts pages. A URL is paid when it is handed out for the first time, so that no
 -- more than that are ever under way, and gives its place back when it ends as no page: it was
 -- a redirect, named another URL as its canonical one, was a file without a page (a sitemap),
--- or was never asked for (robots.txt). So URLs that find the budget spent wait until nothing
--- is in flight that might give back; then they end as skipped.
+-- or nothing was asked for (unfetched: robots.txt, a host that was given up). So URLs that find
+-- the budget spent wait until nothing is in flight that might give back; then they end as
+-- skipped.
 --
---   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, redirected_starts,
---             current_url}
+--   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, want_links,
+--             redirected_starts, current_url}
 --     seq         1, 2, 3, … within one lease
 --     finished    [{url_key, status: done | error | skipped, http_status, bytes,
---                   skip_reason, error, not_modified, page: {url, content_hash, title,
---                   markdown, links, metadata, etag, last_modified, http_status, extractor,
---                   extractor_version}}]
+--                   skip_reason, error, unfetched, not_modified, page: {url, content_hash,
+--                   title, markdown, links, metadata, etag, last_modified, http_status,
+--                   extractor, extractor_version}}]
 --     retried     [{url_key, after_seconds, error, http_status}]
 --     discovered  [{url_key, url, depth, found_on, skip_reason}]
 --     hosts       [{host, robots_txt, robots_status, crawl_delay_seconds, backoff_seconds,
 --                   error_streak, last_error}]
 --     want_hosts  [host, …]
+--     want_links  [url_key, …] of unchanged pages whose stored links are to be followed
 --     redirected_starts  [url, …] where start URLs led to; kept, and answered each time
 --   answer   {command, job_id, seq, drained, pending, next_in_seconds, tasks: [{url_key, url,
---             depth, attempts, etag, last_modified}], links: [{url_key, depth, links}], hosts,
---             redirected_starts}
+--             depth, attempts, etag, last_modified, made_with}], links: [{url_key, links}],
+--             hosts, redirected_starts}
 
 -- definer because crawl_worker may touch no table
 create function public.checkpoint_crawl_job(
@@ -62,13 +64,14 @@ declare
   v_given_up integer := 0;
   v_found integer := 0;
   v_found_skipped integer := 0;
+  v_revived integer := 0;
   v_unpaid integer := 0;
   v_leased integer := 0;
   v_spent integer := 0;
   v_in_flight integer;
   v_budget integer;
   v_lacks_budget boolean;
-  v_links jsonb := '[]'::jsonb;
+  v_max_links bigint;
   v_seconds double precision;
 begin
   perform silkline.check_batch(p_batch, p_want);
@@ -117,6 +120,15 @@ begin
           end,
           http_status = sent.http_status,
           page_id = page.page_id,
+          -- Not paid any more: a retry of what failed must not give it back again.
+          attempts = case
+            when sent.status = 'error' and sent.unfetched then 0
+            else task.attempts
+          end,
+          crashes = case
+            when sent.status = 'error' and sent.unfetched then 0
+            else task.crashes
+          end,
           finished_at = now(),
           lease_token = null,
           lease_seq = null
@@ -127,6 +139,7 @@ begin
           error text,
           http_status smallint,
           bytes bigint,
+          unfetched boolean,
           not_modified boolean
         )
         left join page
@@ -141,8 +154,8 @@ begin
           greatest(sent.bytes, 0) as bytes,
           page.change,
           case
+            when sent.unfetched and page.page_id is null then 'not fetched'
             when task.skip_reason in ('redirect', 'canonical') then 'no page'
-            when task.status = 'skipped' and task.http_status is null then 'not fetched'
             when task.status = 'done' and page.page_id is null and sent.not_modified is not true
               then 'no page'
           end as refund
@@ -215,6 +228,9 @@ begin
       - v_done - v_error - v_skipped - v_retried - v_given_up;
     v_budget := greatest(v_max_pages - v_state.pages_spent + v_unfetched + v_free, 0);
     v_lacks_budget := v_budget = 0 and v_in_flight = 0;
+    -- A page may have thousands of links that nobody will ever fetch: what is recorded of
+    -- them is bounded by what the job may fetch.
+    v_max_links := 100 * v_max_pages::bigint + 10000;
 
     -- Sorted by key, so that the rows go into the index side by side.
     if jsonb_array_length(coalesce(p_batch -> 'discovered', '[]')) > 0 then
@@ -254,12 +270,10 @@ begin
               when v_lacks_budget then 'budget'
             end as skip_reason
         ) as reason
-        -- A page may have thousands of links that nobody will ever fetch: what is recorded
-        -- of them is bounded by what the job may fetch.
         where case
             when reason.skip_reason is null then v_state.total_pending
             else v_state.total_skipped
-          end < 100 * v_max_pages::bigint + 10000
+          end < v_max_links
         order by sent.url_key
         on conflict (job_id, url_key) do nothing
         returning task.status
@@ -269,6 +283,52 @@ begin
         count(*) filter (where found.status = 'skipped')
       into v_found, v_found_skipped
       from found;
+
+      -- What was too deep is not, when a shorter way leads there. A second statement, because
+      -- ON CONFLICT DO UPDATE would lock the row of every link that is known already.
+      if not v_lacks_budget and v_state.total_pending < v_max_links and exists (
+        select
+        from public.crawl_tasks as deep
+        where deep.job_id = v_job.id
+          and deep.skip_reason = 'too_deep'
+      ) then
+        update public.crawl_tasks as task
+        set
+          status = 'pending',
+          skip_reason = null,
+          depth = again.depth,
+          found_on = again.found_on,
+          attempts = 0,
+          crashes = 0,
+          losses = 0,
+          next_run_at = now(),
+          finished_at = null
+        from (
+          select distinct on (known.place)
+            known.place,
+            sent.depth,
+            sent.found_on
+          from jsonb_to_recordset(p_batch -> 'discovered') as sent (
+            url_key uuid,
+            depth smallint,
+            skip_reason text,
+            found_on uuid
+          )
+          -- lateral and limit: see silkline.tasks_of_batch
+          cross join lateral (
+            select deep.ctid as place
+            from public.crawl_tasks as deep
+            where deep.job_id = v_job.id
+              and deep.url_key = sent.url_key
+              and deep.skip_reason = 'too_deep'
+            limit 1
+          ) as known
+          where sent.skip_reason is null
+          order by known.place, sent.depth
+        ) as again
+        where task.ctid = again.place;
+        get diagnostics v_revived = row_count;
+      end if;
     end if;
 
     if jsonb_array_length(coalesce(p_batch -> 'hosts', '[]')) > 0 then
@@ -315,11 +375,13 @@ begin
 
     update public.crawl_states as state
     set
-      total_pending = state.total_pending + v_retried + v_found - v_unpaid - v_leased,
+      total_pending = state.total_pending
+        + v_retried + v_found + v_revived - v_unpaid - v_leased,
       total_in_progress = v_in_flight + v_leased,
       total_done = state.total_done + v_done,
       total_error = state.total_error + v_error + v_given_up,
-      total_skipped = state.total_skipped + v_skipped + v_found_skipped + v_unpaid,
+      total_skipped = state.total_skipped
+        + v_skipped + v_found_skipped + v_unpaid - v_revived,
       total_bytes = state.total_bytes + v_bytes,
       pages_new = state.pages_new + v_new,
       pages_changed = state.pages_changed + v_changed,
@@ -347,33 +409,6 @@ begin
     returning state.* into v_state;
   end if;
 
-  -- A page that answered 304 keeps the links of its stored version. For a repeated batch, too.
-  if jsonb_path_exists(p_batch, '$.finished[*].not_modified ? (@ == true)') then
-    select coalesce(
-      jsonb_agg(
-        jsonb_build_object('url_key', task.url_key, 'depth', task.depth, 'links', page.links)
-        order by task.url_key
-      ),
-      '[]'
-    )
-    into v_links
-    from jsonb_to_recordset(p_batch -> 'finished') as sent (url_key uuid, not_modified boolean)
-    cross join lateral (
-      select
-        finished.url_key,
-        finished.depth,
-        finished.page_id
-      from public.crawl_tasks as finished
-      where finished.job_id = v_job.id
-        and finished.url_key = sent.url_key
-      limit 1
-    ) as task
-    join public.crawl_pages as page
-      on page.id = task.page_id
-    where sent.not_modified
-      and page.links <> '[]';
-  end if;
-
   update public.crawl_jobs as job
   set
     last_heartbeat = now(),
@@ -397,8 +432,7 @@ begin
     'job_id', v_job.id,
     'seq', v_state.seq,
     'pending', v_state.total_pending,
-    'drained',
-      v_state.total_pending + v_state.total_in_progress = 0 and v_links = '[]',
+    'drained', v_state.total_pending + v_state.total_in_progress = 0,
     'next_in_seconds', case
       when v_leased = 0 and v_state.total_pending > 0
         then silkline.next_task_in_seconds(
@@ -407,7 +441,11 @@ begin
         )
     end,
     'tasks', silkline.tasks_of_batch(v_job, v_seq),
-    'links', v_links,
+    'links', case
+      when jsonb_array_length(coalesce(p_batch -> 'want_links', '[]')) > 0
+        then silkline.stored_links(v_job, p_batch -> 'want_links')
+      else '[]'
+    end,
     'hosts', silkline.host_facts(p_batch -> 'want_hosts')
   ) || case v_state.redirected_starts
     when '[]' then '{}'

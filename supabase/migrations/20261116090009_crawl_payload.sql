@@ -180,7 +180,7 @@ revoke execute on function silkline.url_host(text) from public, anon, authentica
 
 -- The first mistake in the payloads of a list of jobs, each {kind, payload}; no row when all
 -- is well. One statement for all: 10,000 payloads are checked in a fifth of a second.
--- Plugins check their own keys; only those that the queue itself reads are checked here.
+-- Plugins check their own keys; only those that are read for every kind are checked here.
 create function silkline.find_payload_mistake(p_jobs jsonb)
   returns table (nth bigint, mistake text)
   language plpgsql
@@ -215,7 +215,13 @@ begin
       ) as given
       cross join lateral (
         select case
-          when job.is_plugin and entry.key not in ('url', 'max_pages', 'max_retries') then null
+          when job.is_plugin and entry.key not in (
+            'url',
+            'max_pages',
+            'max_retries',
+            'user_agent'
+          )
+            then null
           when option.name is null
             then format('unknown key %s in the payload', to_json(left(entry.key, 60)))
 
@@ -276,8 +282,8 @@ begin
                 given.said
               )
           end
-          when given.text ~ '[[:cntrl:]]'
-            then format('%s must not hold control characters', option.name)
+          when given.text ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
+            then format('%s must not hold control characters or line breaks', option.name)
           when length(given.text) not between option.minimum and option.maximum
             then format(
               '%s must have from %s to %s characters, not %s',
@@ -340,8 +346,8 @@ begin
           then format('%s must hold texts only, not %s', p_name, left(entry::text, 60))
         when p_type = 'urls'
           then silkline.url_mistake(p_name, entry #>> '{}')
-        when entry #>> '{}' ~ '[[:cntrl:]]'
-          then format('%s must not hold control characters', p_name)
+        when entry #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
+          then format('%s must not hold control characters or line breaks', p_name)
         when length(entry #>> '{}') not between 1 and 500
           then format('%s must hold texts of 1 to 500 characters', p_name)
       end as mistake

@@ -285,7 +285,10 @@ begin
   perform silkline.free_tasks(v_job.id, 'release');
 
   with again as materialized (
-    select task.ctid, task.status
+    select
+      task.ctid,
+      task.status,
+      task.attempts
     from public.crawl_tasks as task
     where task.job_id = v_job.id
       and (
@@ -318,7 +321,8 @@ begin
     select
       count(*) filter (where again.status <> 'pending') as total,
       count(*) filter (where again.status = 'done') as done,
-      count(*) filter (where again.status = 'skipped') as skipped
+      count(*) filter (where again.status = 'skipped') as skipped,
+      count(*) filter (where again.status = 'error' and again.attempts > 0) as paid_errors
     from again
   )
   update public.crawl_states as state
@@ -329,7 +333,7 @@ begin
     total_skipped = state.total_skipped - counted.skipped,
     pages_spent = case p_urls
       when 'all' then 0
-      else greatest(state.pages_spent - state.total_error, 0)
+      else greatest(state.pages_spent - counted.paid_errors, 0)
     end,
     pages_free = case p_urls when 'all' then 0 else state.pages_free end,
     redirected_starts = case p_urls when 'all' then '[]' else state.redirected_starts end
@@ -343,6 +347,7 @@ begin
     set
       status = 'pending',
       retry_count = 0,
+      running_seconds = 0,
       run_after = now(),
       place = silkline.join_place(job.user_id, job.priority, job.place),
       progress_percentage = 0,

@@ -42,6 +42,7 @@ begin
       'attempt', job.attempt,
       'retry_count', job.retry_count,
       'max_retries', job.max_retries,
+      'running_seconds', round(job.running_seconds::numeric, 1),
       'run_after', job.run_after,
       'error_code', job.error_code,
       'error_message', job.error_message,

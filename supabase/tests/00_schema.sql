@@ -2,7 +2,7 @@
 -- trying; and the rules that the tables hold by themselves.
 
 begin;
-select plan(195);
+select plan(196);
 
 -- Row level security
 
@@ -765,6 +765,8 @@ from (
       'progress is at most 100 percent'),
     ('rule', 'progress_percentage = -1', 'pending', 'crawl_jobs_progress_is_a_percentage',
       'progress is at least 0 percent'),
+    ('rule', 'running_seconds = -1', 'pending', 'crawl_jobs_running_seconds_are_not_negative',
+      'running time is not negative'),
     ('rule', 'worker_id = tests.worker_id()', 'pending', 'crawl_jobs_lease_is_whole',
       'a worker without a lease is half a lease'),
     ('rule', 'host_slot = 1', 'pending', 'crawl_jobs_lease_is_whole',

@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(137);
+select plan(157);
 
 select tests.make_users('ann', 'bob');
 
@@ -135,7 +135,7 @@ select tests.checkpoint(
       tests.fetched(
         'https://site.example/a',
         'hash-1',
-        '{"title": "A", "markdown": "# A", "etag": "\"1\"", "links": ["https://site.example/b"], "metadata": {"lang": "en"}, "extractor": "default", "extractor_version": "1"}'
+        '{"title": "A", "markdown": "# A", "etag": "\"1\"", "links": ["https://site.example/b"], "metadata": {"lang": "en", "made_with": "main 1"}, "extractor": "default", "extractor_version": "1"}'
       )
     )
   )
@@ -156,7 +156,7 @@ select results_eq(
   $$
     values (
       tests.user_id('ann'), 'site.example', 'https://site.example/a', 1, true, tests.job('site'), 'hash-1',
-      'A', '# A', '"1"', '["https://site.example/b"]'::jsonb, '{"lang": "en"}'::jsonb
+      'A', '# A', '"1"', '["https://site.example/b"]'::jsonb, '{"lang": "en", "made_with": "main 1"}'::jsonb
     )
   $$,
   'its page is stored as version 1, for its owner'
@@ -228,14 +228,51 @@ select is(
   '"1"',
   'a URL comes with the validator of its stored page'
 );
-update public.crawl_pages set last_seen_at = now() - interval '1 day' where true;
+select results_eq(
+  $$
+    select task ->> 'url', task ->> 'made_with'
+    from jsonb_array_elements(tests.checkpoint('recrawl', '{"seq": 2}', 10) -> 'tasks') as task
+    order by 1
+  $$,
+  $$ values ('https://site.example/a', 'main 1'), ('https://site.example/b', null) $$,
+  'and with what that page was made'
+);
 insert into answers
 select
-  'not-modified-' || try,
+  'links-' || try,
   tests.checkpoint(
     'recrawl',
     jsonb_build_object(
       'seq', 3,
+      'want_links', jsonb_build_array(
+        tests.url_key('https://site.example/unknown'),
+        tests.url_key('https://site.example/a'),
+        tests.url_key('https://site.example/unknown'),
+        tests.url_key('https://site.example/b')
+      )
+    )
+  )
+from generate_series(1, 2) as try;
+select is(
+  (select answer -> 'links' from answers where name = 'links-1'),
+  jsonb_build_array(
+    jsonb_build_object('url_key', tests.url_key('https://site.example/unknown'), 'links', '[]'::jsonb),
+    jsonb_build_object('url_key', tests.url_key('https://site.example/a'), 'links', '["https://site.example/b"]'::jsonb),
+    jsonb_build_object('url_key', tests.url_key('https://site.example/b'), 'links', '[]'::jsonb)
+  ),
+  'the stored links of pages are told for each key that is asked for, once and in order; none where there is no page'
+);
+select is(
+  (select answer from answers where name = 'links-2'),
+  (select answer from answers where name = 'links-1'),
+  'a repeated batch answers the same links again'
+);
+update public.crawl_pages set last_seen_at = now() - interval '1 day' where true;
+select is(
+  tests.checkpoint(
+    'recrawl',
+    jsonb_build_object(
+      'seq', 4,
       'finished', jsonb_build_array(
         jsonb_build_object(
           'url_key', tests.url_key('https://site.example/a'),
@@ -246,32 +283,22 @@ select
         tests.fetched('https://site.example/b', 'hash-b')
       )
     )
-  )
-from generate_series(1, 2) as try;
-select is(
-  (select answer -> 'links' -> 0 -> 'links' from answers where name = 'not-modified-1'),
-  '["https://site.example/b"]'::jsonb,
-  'a page that answered 304 brings the links of its stored version'
-);
-select is(
-  (select answer -> 'drained' from answers where name = 'not-modified-1'),
-  'false'::jsonb,
-  'while there are such links to look at, the frontier is not drained'
-);
-select is(
-  (select answer -> 'links' from answers where name = 'not-modified-2'),
-  (select answer -> 'links' from answers where name = 'not-modified-1'),
-  'a repeated batch answers the same links again'
-);
-select is(
-  (select answer -> 'drained' from answers where name = 'not-modified-2'),
-  'false'::jsonb,
-  'a repeated batch does not say drained where the first did not'
+  ) - '{hosts,job_id,seq,pending,tasks}'::text[],
+  '{"command": "continue", "drained": true, "next_in_seconds": null, "links": []}',
+  'links that nobody asks for are not told, and keep no frontier from draining'
 );
 select results_eq(
-  $$ select version, last_seen_at from public.crawl_pages where url = 'https://site.example/a' $$,
-  $$ values (1, now()) $$,
-  'a page that answered 304 is seen again and makes no version'
+  $$
+    select version, last_seen_at, title, links, metadata, http_status::integer, extractor, extractor_version
+    from public.crawl_pages
+    where url = 'https://site.example/a'
+  $$,
+  $$
+    values (
+      1, now(), 'A', '["https://site.example/b"]'::jsonb, '{"lang": "en", "made_with": "main 1"}'::jsonb, 200, 'default', '1'
+    )
+  $$,
+  'a page that answered 304 is seen again, makes no version and keeps what is stored of it'
 );
 select results_eq(
   $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('recrawl') $$,
@@ -288,7 +315,11 @@ select tests.checkpoint(
     'seq', 2,
     'finished', jsonb_build_array(
       tests.fetched('https://site.example/a', 'hash-2'),
-      tests.fetched('https://site.example/b', 'hash-b')
+      tests.fetched(
+        'https://site.example/b',
+        'hash-b',
+        '{"title": "B", "http_status": 203, "links": ["https://site.example/c"], "metadata": {"made_with": "main 2"}, "extractor": "other", "extractor_version": "2"}'
+      )
     )
   )
 );
@@ -298,9 +329,13 @@ select results_eq(
   'a page that changed makes a version, and only the last is the latest'
 );
 select results_eq(
-  $$ select version from public.crawl_pages where url = 'https://site.example/b' $$,
-  $$ values (1) $$,
-  'a page with the same hash makes no version'
+  $$
+    select version, title, links, metadata, http_status::integer, extractor, extractor_version
+    from public.crawl_pages
+    where url = 'https://site.example/b'
+  $$,
+  $$ values (1, 'B', '["https://site.example/c"]'::jsonb, '{"made_with": "main 2"}'::jsonb, 203, 'other', '2') $$,
+  'a page with the same hash makes no version, and brings its links and facts up to date'
 );
 select results_eq(
   $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('changed') $$,
@@ -475,13 +510,39 @@ from (
   values
     ('{"status": "skipped", "skip_reason": "redirect", "http_status": 301}', 0, 'a redirect costs nothing'),
     ('{"status": "skipped", "skip_reason": "canonical", "http_status": 200}', 0, 'a URL that names another as canonical costs nothing'),
-    ('{"status": "skipped", "skip_reason": "robots"}', 0, 'a URL that was never asked for costs nothing'),
+    ('{"status": "skipped", "skip_reason": "robots", "unfetched": true}', 0, 'a URL that was never asked for costs nothing'),
+    ('{"status": "error", "error": "host given up", "unfetched": true}', 0, 'nor when its end is an error'),
+    ('{"status": "skipped", "skip_reason": "forbidden_address"}', 1, 'a URL without a status may have been asked for, and counts'),
+    ('{"status": "done", "unfetched": true, "page": {"url": "https://one.example/", "content_hash": "h"}}', 1, 'a page counts, whatever is said of it'),
     ('{"status": "done", "http_status": 200}', 0, 'a file without a page costs nothing'),
     ('{"status": "done", "http_status": 304, "not_modified": true}', 1, 'a page that has not changed counts'),
     ('{"status": "skipped", "skip_reason": "noindex", "http_status": 200}', 1, 'a page that was fetched and is not kept counts'),
     ('{"status": "error", "error": "http 500", "http_status": 500}', 1, 'a page that failed counts'),
     ('{"status": "done", "http_status": 200, "page": {"url": "https://one.example/", "content_hash": "h"}}', 1, 'a page counts')
 ) as ended (result, spent, claim);
+
+select tests.claimed_job('unasked', 'ann', '{"max_pages": 1}');
+select tests.checkpoint('unasked', jsonb_build_object('seq', 1, 'discovered', tests.links('https://a.example/1', 'https://a.example/2')), 1);
+update public.crawl_states set pages_free = 1010 where job_id = tests.job('unasked');
+select is(
+  jsonb_array_length(
+    tests.checkpoint(
+      'unasked',
+      jsonb_build_object(
+        'seq', 2,
+        'finished', (
+          select jsonb_agg(jsonb_build_object('url_key', url_key, 'status', 'skipped', 'skip_reason', 'robots', 'unfetched', true))
+          from public.crawl_tasks
+          where job_id = tests.job('unasked') and status = 'in_progress'
+        )
+      ),
+      10
+    ) -> 'tasks'
+  ),
+  1,
+  'what was not asked for gives its place back without a bound'
+);
+delete from public.crawl_jobs where id = tests.job('unasked');
 
 select tests.claimed_job('hops', 'ann', '{"max_pages": 1}');
 select tests.checkpoint('hops', jsonb_build_object('seq', 1, 'discovered', tests.links('https://h.example/', 'https://h.example/other')), 1);
@@ -530,6 +591,68 @@ select results_eq(
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after redirects');
 delete from public.crawl_jobs where id = tests.job('hops');
+
+-- A shorter way to what was too deep
+
+select tests.claimed_job('deep', 'ann', '{"max_pages": 1}');
+select tests.checkpoint('deep', jsonb_build_object('seq', 1, 'discovered',
+  tests.links('https://d.example/start')
+    || (tests.links('https://d.example/deep') -> 0 || '{"depth": 9, "skip_reason": "too_deep"}')
+    || (tests.links('https://d.example/deep too') -> 0 || '{"depth": 9, "skip_reason": "too_deep"}')
+    || (tests.links('https://d.example/out') -> 0 || '{"skip_reason": "out_of_scope"}')
+), 1);
+update public.crawl_tasks set next_run_at = now() - interval '1 hour' where job_id = tests.job('deep');
+select is(
+  tests.checkpoint('deep', jsonb_build_object('seq', 2, 'discovered', jsonb_build_array(
+    tests.links('https://d.example/deep') -> 0 || '{"depth": 4}',
+    tests.links('https://d.example/deep') -> 0 || jsonb_build_object('depth', 3, 'found_on', tests.url_key('https://d.example/start')),
+    tests.links('https://d.example/deep too') -> 0 || '{"depth": 8, "skip_reason": "too_deep"}',
+    tests.links('https://d.example/out') -> 0,
+    tests.links('https://d.example/both') -> 0 || '{"depth": 9, "skip_reason": "too_deep"}',
+    tests.links('https://d.example/both') -> 0 || '{"depth": 2}',
+    tests.links('https://d.example/start') -> 0 || '{"depth": 7}'
+  ))) ->> 'pending',
+  '2',
+  'a URL that was too deep is pending when a shorter way leads there'
+);
+select results_eq(
+  $$
+    select url, status::text, skip_reason, depth::integer, found_on, next_run_at = now(), finished_at
+    from public.crawl_tasks
+    where job_id = tests.job('deep')
+    order by url collate "C"
+  $$,
+  $$
+    values
+      ('https://d.example/both', 'pending', null::text, 2, null::uuid, true, null::timestamptz),
+      ('https://d.example/deep', 'pending', null, 3, tests.url_key('https://d.example/start'), true, null),
+      ('https://d.example/deep too', 'skipped', 'too_deep', 9, null, false, now()),
+      ('https://d.example/out', 'skipped', 'out_of_scope', 1, null, false, now()),
+      ('https://d.example/start', 'in_progress', null, 1, null, false, null)
+  $$,
+  'it has the depth of the shortest way; every other URL that is found again stays what it is'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a shorter way was found');
+update public.crawl_states set total_pending = 10100 where job_id = tests.job('deep');
+select tests.checkpoint('deep', jsonb_build_object('seq', 3, 'discovered', tests.links('https://d.example/deep too')));
+select is(
+  (select skip_reason from pg_temp.task('deep', 'https://d.example/deep too')),
+  'too_deep',
+  'with as many URLs to fetch as are recorded it stays skipped'
+);
+update public.crawl_states set total_pending = 2 where job_id = tests.job('deep');
+select tests.checkpoint('deep', jsonb_build_object(
+  'seq', 4,
+  'finished', jsonb_build_array(tests.fetched('https://d.example/start')),
+  'discovered', tests.links('https://d.example/deep too')
+));
+select is(
+  (select skip_reason from pg_temp.task('deep', 'https://d.example/deep too')),
+  'too_deep',
+  'with the budget spent for good, too'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows when it stays skipped');
+delete from public.crawl_jobs where id = tests.job('deep');
 
 -- Where start URLs led to
 
@@ -626,11 +749,12 @@ select tests.checkpoint(
     ]
   }'
 );
+update public.crawl_hosts set updated_at = now() - interval '90 seconds' where host = 'down.example';
 select is(
   tests.checkpoint('hosts', '{"seq": 2, "want_hosts": ["h.EXAMPLE", "down.example", "unknown.example"]}') -> 'hosts',
   '[
-    {"host": "down.example", "robots_txt": null, "robots_status": null, "robots_age_seconds": null, "crawl_delay_seconds": null, "backoff_seconds": 60.000000, "error_streak": 3},
-    {"host": "h.example", "robots_txt": "User-agent: *", "robots_status": 200, "robots_age_seconds": 0.000000, "crawl_delay_seconds": 2, "backoff_seconds": 0, "error_streak": 0}
+    {"host": "down.example", "robots_txt": null, "robots_status": null, "robots_age_seconds": null, "crawl_delay_seconds": null, "backoff_seconds": 60.000000, "error_streak": 3, "age_seconds": 90.000000},
+    {"host": "h.example", "robots_txt": "User-agent: *", "robots_status": 200, "robots_age_seconds": 0.000000, "crawl_delay_seconds": 2, "backoff_seconds": 0, "error_streak": 0, "age_seconds": 0.000000}
   ]'::jsonb,
   'what one crawl learned about a host another is told'
 );
@@ -827,6 +951,10 @@ from (
     ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is no list is refused'),
     ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are no list are refused'),
     ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a text', 'a current_url that is no text is refused'),
+    ('{"seq": 3, "want_links": "x"}', '0', 'PT422', 'want_links must be a list', 'want_links that are no list are refused'),
+    ('{"seq": 3, "want_links": [null]}', '0', 'PT422', 'want_links must hold keys of URLs only', 'null for a key of links is refused'),
+    ('{"seq": 3, "want_links": [["x"]]}', '0', 'PT422', 'want_links must hold keys of URLs only', 'a list for a key of links is refused'),
+    ('{"seq": 3, "want_links": ["x"]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key of links that is no uuid is refused'),
     ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list', 'redirected_starts that are no list are refused'),
     ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts must hold URLs only', 'a redirected start that is no text is refused'),
     ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts must hold URLs only', 'a redirected start that is no web address is refused'),
@@ -900,6 +1028,12 @@ select throws_ok(
   '101 entries are too many in redirected_starts',
   'more than 100 redirected starts in one batch are refused'
 );
+select throws_ok(
+  $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'want_links', (select jsonb_agg(gen_random_uuid()) from generate_series(1, 501)))) $$,
+  'PT422',
+  '501 entries are too many in want_links',
+  'the links of more than 500 pages in one batch are refused'
+);
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
 -- Endless links
@@ -926,6 +1060,50 @@ select is(
   (select skip_reason from public.crawl_tasks where url = 'https://elsewhere.example/'),
   'out_of_scope',
   'URLs to fetch leave room for those that are skipped'
+);
+
+-- More links than fit into an answer
+
+select tests.claimed_job('large', 'ann');
+insert into public.crawl_pages (user_id, source_id, url_key, url, version, is_latest, job_id, content_hash, links)
+select
+  tests.user_id('ann'),
+  'large.example',
+  tests.url_key('large ' || n),
+  'https://large.example/' || n,
+  version,
+  version = 2,
+  tests.job('large'),
+  'hash',
+  case version
+    when 1 then '["https://old.example/"]'
+    else jsonb_build_array(repeat('x', case n when 5 then 5000000 else 1500000 end))
+  end
+from generate_series(1, 5) as n
+cross join generate_series(1, 2) as version;
+
+create function pg_temp.links_of(p_seq integer, variadic p_pages integer[])
+  returns integer[]
+  language sql
+as $$
+  select array_agg(length(entry #>> '{links,0}'))
+  from jsonb_array_elements(
+    tests.checkpoint(
+      'large',
+      jsonb_build_object('seq', p_seq, 'want_links', (select jsonb_agg(tests.url_key('large ' || n)) from unnest(p_pages) as n))
+    ) -> 'links'
+  ) as entry;
+$$;
+
+select is(pg_temp.links_of(1, 1, 2, 3, 4), '{1500000,1500000}', 'the first that fit into 4 MB are told');
+select is(pg_temp.links_of(2, 5, 1), '{5000000}', 'the first is told, however large it is');
+select is(pg_temp.links_of(3, 3, 4, 5), '{1500000,1500000}', 'the others when they are asked for again');
+select tests.claimed_job('bobs-large', 'bob', '{"url": "https://large.example/page"}')
+from (select public.release_crawl_job(tests.token('large'), 'later', 60)) as released;
+select is(
+  tests.checkpoint('bobs-large', jsonb_build_object('seq', 1, 'want_links', jsonb_build_array(tests.url_key('large 1')))) #> '{links,0,links}',
+  '[]',
+  'the stored page of another user lends no links'
 );
 
 -- Who may call it

@@ -1,7 +1,7 @@
 -- complete_crawl_job: a drained job ends, once, and never against its user's word.
 
 begin;
-select plan(42);
+select plan(56);
 
 select tests.make_users('ann');
 
@@ -59,6 +59,22 @@ select throws_ok(
 select is(tests.fingerprint(), tests.remembered(), 'a completion that was refused changes nothing');
 select public.release_crawl_job(tests.token('open'));
 delete from public.crawl_jobs where id = tests.job('open');
+
+-- How long it ran
+
+select tests.claimed_job('timed', 'ann');
+select public.release_crawl_job(tests.token('timed'), p_running_seconds => 2.5);
+select is(
+  (select running_seconds from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('timed-2')])),
+  2.5::real,
+  'a claim tells how long the leases before it ran the job'
+);
+select public.complete_crawl_job(tests.token('timed-2'), p_running_seconds => 1.25) from generate_series(1, 2);
+select is(
+  (select running_seconds from public.crawl_jobs where id = tests.job('timed')),
+  3.75::real,
+  'the running time of a lease is added, once'
+);
 
 -- The user's word wins
 
@@ -211,12 +227,28 @@ select throws_ok(
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
+select throws_ok(
+  format('select public.%s, p_running_seconds => %s)', call.call, bad.seconds),
+  'PT422',
+  format('p_running_seconds must be from 0 to 604800, not %s', bad.told),
+  format('%s does not take a running time of %s', split_part(call.call, '(', 1), bad.told)
+)
+from (
+  values
+    ('complete_crawl_job(tests.token(''zombie-2'')'),
+    ('fail_crawl_job(tests.token(''zombie-2''), ''oom'''),
+    ('release_crawl_job(tests.token(''zombie-2'')')
+) as call (call)
+cross join (
+  values ('-1', '-1'), ('604801', '604801'), ('null', 'null'), ('''NaN''', 'NaN')
+) as bad (seconds, told);
+
 -- Who may call it
 
-select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb'], 'service_role', array['EXECUTE'], 'the service may complete');
-select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb'], 'crawl_worker', array['EXECUTE'], 'workers may complete');
-select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb'], 'authenticated', '{}'::text[], 'users may not complete');
-select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb'], 'anon', '{}'::text[], 'anonymous callers may not complete');
+select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb', 'real'], 'service_role', array['EXECUTE'], 'the service may complete');
+select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb', 'real'], 'crawl_worker', array['EXECUTE'], 'workers may complete');
+select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb', 'real'], 'authenticated', '{}'::text[], 'users may not complete');
+select function_privs_are('public', 'complete_crawl_job', array['uuid', 'jsonb', 'jsonb', 'real'], 'anon', '{}'::text[], 'anonymous callers may not complete');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.complete_crawl_job(tests.token(''kept''))') $$,
   '42501',

@@ -1,7 +1,7 @@
 -- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
 
 begin;
-select plan(99);
+select plan(105);
 
 select tests.make_users('ann', 'bob');
 
@@ -183,6 +183,12 @@ select throws_ok(
   'max_retries must be a whole number from 0 to 20, not 1000',
   'max_retries of a plugin''s job is bounded'
 );
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"user_agent": "x\r\ny: z"}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'user_agent must not hold control characters or line breaks',
+  'the user agent of a plugin''s job is checked all the same'
+);
 
 -- Quotas
 
@@ -271,6 +277,11 @@ from (
     ('{"url": "https://example.com/", "include": [null]}', 'include must hold texts only, not null', 'null in a list of texts is refused'),
     ('{"url": "https://example.com/", "include": [""]}', 'include must hold texts of 1 to 500 characters', 'an empty text in a list is refused'),
     ('{"url": "https://example.com/", "user_agent": ""}', 'user_agent must have from 1 to 300 characters, not 0', 'an empty text is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\r\nHost: evil.example"}', 'user_agent must not hold control characters or line breaks', 'a text with a line break is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u0001"}', 'user_agent must not hold control characters or line breaks', 'a text with a control character is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u0085"}', 'user_agent must not hold control characters or line breaks', 'a text with a control character past ASCII is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u2028"}', 'user_agent must not hold control characters or line breaks', 'a text with a line separator is refused'),
+    ('{"url": "https://example.com/", "include": ["x\n"]}', 'include must not hold control characters or line breaks', 'a line break in a list of texts is refused'),
     ('{"url": "https://example.com/", "strategy": "list"}', 'strategy list takes urls, not url', 'a list of URLs is not one URL'),
     ('{"strategy": "list"}', 'strategy list needs urls', 'strategy list without URLs is refused'),
     ('{"strategy": "list", "urls": []}', 'urls must have from 1 to 1000 entries, not 0', 'an empty list of URLs is refused'),

@@ -1,7 +1,7 @@
 -- fail_crawl_job: a broken crawl comes back with backoff while retries are left.
 
 begin;
-select plan(52);
+select plan(53);
 
 select tests.make_users('ann');
 
@@ -330,12 +330,21 @@ select throws_ok(
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
+-- How long it ran
+
+select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_running_seconds => 0.5) from generate_series(1, 2);
+select is(
+  (select running_seconds from public.crawl_jobs where id = tests.job('zombie')),
+  0.5::real,
+  'the running time of a lease that broke is added, once'
+);
+
 -- Who may call it
 
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'service_role', array['EXECUTE'], 'the service may report failures');
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'crawl_worker', array['EXECUTE'], 'workers may report failures');
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'authenticated', '{}'::text[], 'users may not report failures');
-select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]'], 'anon', '{}'::text[], 'anonymous callers may not report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]', 'real'], 'service_role', array['EXECUTE'], 'the service may report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]', 'real'], 'crawl_worker', array['EXECUTE'], 'workers may report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]', 'real'], 'authenticated', '{}'::text[], 'users may not report failures');
+select function_privs_are('public', 'fail_crawl_job', array['uuid', 'text', 'text', 'boolean', 'integer', 'uuid[]', 'real'], 'anon', '{}'::text[], 'anonymous callers may not report failures');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.fail_crawl_job(tests.token(''zombie-2''), ''oom'')') $$,
   '42501',

@@ -1,7 +1,7 @@
 -- reap_crawl_jobs: the leases of silent workers end, of live ones never.
 
 begin;
-select plan(41);
+select plan(42);
 
 select tests.make_users('ann');
 
@@ -56,6 +56,11 @@ select results_eq(
   'its URLs in flight are free, get their try back, and are no suspects'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after reaping');
+select is(
+  (select running_seconds from public.crawl_jobs where id = tests.job('silent')),
+  0::real,
+  'how long a lost worker ran a job nobody knows'
+);
 select is_empty($$ select * from pg_temp.reap() $$, 'a lease is reaped once');
 
 -- A lease that was renewed is looked at again later

@@ -1,7 +1,7 @@
 -- release_crawl_job: handed back without a loss, or the receipt of a pause, stop or cancel.
 
 begin;
-select plan(53);
+select plan(55);
 
 select tests.make_users('ann');
 
@@ -273,15 +273,39 @@ from (
     ('later', '86401', 'p_after_seconds must be from 1 to 86400, not 86401', 'later than a day is refused'),
     ('shutdown', '60', 'p_after_seconds does not go with the reason shutdown', 'a shutdown has no time')
 ) as bad (reason, seconds, message, claim);
+select throws_ok(
+  $$ select public.release_crawl_job(tests.token('kept'), 'worker_restarted', p_running_seconds => 5) $$,
+  'PT422',
+  'p_running_seconds does not go with the reason worker_restarted',
+  'how long a lost worker ran a job nobody knows'
+);
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 select is(tests.status('kept'), 'processing', 'the job goes on');
 
+-- How long it ran
+
+select tests.claimed_job('timed-' || reason, 'ann') from unnest(array['shutdown', 'later', 'paused']) as reason;
+select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''timed-paused''))');
+select public.release_crawl_job(
+  tests.token('timed-' || reason),
+  case reason when 'later' then 'later' else 'shutdown' end,
+  case reason when 'later' then 60 end,
+  7
+)
+from unnest(array['shutdown', 'later', 'paused']) as reason
+cross join generate_series(1, 2);
+select results_eq(
+  $$ select running_seconds from public.crawl_jobs where idempotency_key like 'timed-%' $$,
+  $$ values (7::real), (7), (7) $$,
+  'the running time of a lease that is handed back is added, once, whatever the reason'
+);
+
 -- Who may call it
 
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'service_role', array['EXECUTE'], 'the service may release');
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'crawl_worker', array['EXECUTE'], 'workers may release');
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'authenticated', '{}'::text[], 'users may not release');
-select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer'], 'anon', '{}'::text[], 'anonymous callers may not release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer', 'real'], 'service_role', array['EXECUTE'], 'the service may release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer', 'real'], 'crawl_worker', array['EXECUTE'], 'workers may release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer', 'real'], 'authenticated', '{}'::text[], 'users may not release');
+select function_privs_are('public', 'release_crawl_job', array['uuid', 'text', 'integer', 'real'], 'anon', '{}'::text[], 'anonymous callers may not release');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.release_crawl_job(tests.token(''kept''))') $$,
   '42501',

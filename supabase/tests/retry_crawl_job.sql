@@ -1,15 +1,15 @@
 -- retry_crawl_job: an ended job runs again, with what failed or with all.
 
 begin;
-select plan(38);
+select plan(40);
 
 select tests.make_users('ann', 'bob');
 
 -- A job in each state.
 select tests.claimed_job(name, 'ann')
 from unnest(array['processing', 'completed', 'failed', 'stopped-saving', 'paused-saving', 'cancelled-saving']) as name;
-select public.complete_crawl_job(tests.token('completed'));
-select public.fail_crawl_job(tests.token('failed'), 'broken', null, false);
+select public.complete_crawl_job(tests.token('completed'), p_running_seconds => 9);
+select public.fail_crawl_job(tests.token('failed'), 'broken', null, false, p_running_seconds => 9);
 select tests.enqueue(name, 'ann') from unnest(array['pending', 'paused', 'stopped', 'cancelled']) as name;
 select tests.enqueue('nobodys');
 select tests.as_user('ann', format('select id from public.%s_crawl_job(tests.job(%L))', button.verb, button.name))
@@ -73,12 +73,12 @@ select results_eq(
 );
 select results_eq(
   $$
-    select retry_count, progress_percentage::integer, error_code, error_message, started_at, completed_at, lease_token, run_after
+    select retry_count, running_seconds, progress_percentage::integer, error_code, error_message, started_at, completed_at, lease_token, run_after
     from public.crawl_jobs
     where id = tests.job('failed')
   $$,
-  $$ values (0, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::uuid, now()) $$,
-  'a retried job begins anew: no error, no end, all its retries'
+  $$ values (0, 0::real, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::uuid, now()) $$,
+  'a retried job begins anew: no error, no end, all its retries, all its time'
 );
 select results_eq(
   $$ select * from pg_temp.retry('stopped') $$,
@@ -124,6 +124,37 @@ select throws_ok(
   'PT409',
   format('job %s is cancelled and cannot be retried', tests.job('cancelled')),
   'a job that is cancelled is not retried'
+);
+
+select pg_temp.retry('completed', 'all');
+select is(
+  (select running_seconds from public.crawl_jobs where id = tests.job('completed')),
+  0::real,
+  'a job that starts over has all its time'
+);
+
+-- What failed and was never asked for has given its page back already
+
+select tests.claimed_job('given-up', 'ann', '{"max_pages": 4}');
+select tests.checkpoint(
+  'given-up',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://g.example/1', 'https://g.example/2', 'https://g.example/3')),
+  3
+);
+select tests.checkpoint(
+  'given-up',
+  jsonb_build_object('seq', 2, 'finished', jsonb_build_array(
+    tests.fetched('https://g.example/1'),
+    jsonb_build_object('url_key', tests.url_key('https://g.example/2'), 'status', 'error', 'error', 'http 500', 'http_status', 500),
+    jsonb_build_object('url_key', tests.url_key('https://g.example/3'), 'status', 'error', 'error', 'host given up', 'unfetched', true)
+  ))
+);
+select public.complete_crawl_job(tests.token('given-up'));
+select pg_temp.retry('given-up');
+select is(
+  (select pages_spent from public.crawl_states where job_id = tests.job('given-up')),
+  1,
+  'a retry gives back what the failed URLs cost, and no more'
 );
 
 -- Only the URLs that failed

@@ -47,13 +47,17 @@ results = st.one_of(
     st.builds(pipe.Retried, url_key=keys, after_seconds=st.floats(0, 86400), error=texts),
     st.builds(pipe.Discovered, urls=st.lists(found, max_size=4)),
     st.builds(pipe.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
-    st.builds(pipe.WantHosts, hosts=st.lists(urls, max_size=4)),
     st.builds(pipe.Begun, url_key=keys, url=urls),
     st.builds(pipe.RedirectedStart, url=urls),
 )
 from_runner = results | st.one_of(
     st.builds(pipe.Ready, pid=st.integers(1, 2**31), can_fork=st.booleans()),
-    st.builds(pipe.WantTasks, count=st.integers(0, 1000)),
+    st.builds(
+        pipe.WantTasks,
+        count=st.integers(0, 1000),
+        hosts=st.lists(urls, max_size=4),
+        links=st.lists(keys, max_size=4),
+    ),
     st.builds(pipe.Alive),
     st.builds(pipe.Log, level=st.sampled_from(['info', 'error']), message=texts),
     st.builds(pipe.Done, reason=st.sampled_from(['drained', 'pause', 'stop']), result=objects),
@@ -73,7 +77,6 @@ to_runner = st.one_of(
             st.builds(
                 pipe.StoredLinks,
                 url_key=keys,
-                depth=st.integers(0, 9),
                 links=st.lists(texts, max_size=3),
             ),
             max_size=2,

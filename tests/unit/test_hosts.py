@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from worker import pipe
-from worker.crawl.hosts import MAX_PARKS, MAX_RATE_LIMITS, MOST_HOSTS, Host, Hosts
+from worker.crawl.hosts import MAX_PAUSES, MOST_HOSTS, Host, Hosts
+from worker.crawl.retries import Trouble
 
 
 def task(url: str) -> pipe.Task:
@@ -43,27 +44,32 @@ def test_nothing_is_fetched_from_a_host_whose_rules_are_not_known() -> None:
     assert host(is_ready=False).may_go_at() == math.inf
 
 
+def wrong(one: Host, trouble: Trouble, *, at: float, patience: float | None = None) -> bool:
+    """A request that began and failed at that time."""
+    return one.went_wrong(trouble, begun_at=at, now=at, patience_seconds=patience)
+
+
 def test_more_is_open_at_a_time_while_a_host_is_well() -> None:
     one = host()
     for _ in range(200):
-        one.is_well(0.1)
+        one.went_well(0.1)
     assert one.limit == 16
 
 
 def test_a_slow_host_is_asked_less_at_a_time() -> None:
     one = host(limit=8)
     for _ in range(20):
-        one.is_well(2.5)
+        one.went_well(2.5)
     assert one.limit == 1
 
 
 def test_trouble_halves_what_is_open_and_adds_a_pause_that_pages_take_away_again() -> None:
     one = host(limit=8)
-    one.is_unwell('server', now=0, patience_seconds=None)
+    wrong(one, 'server', at=0)
     assert one.limit == 4
     assert one.extra_seconds > 0
     for _ in range(30):
-        one.is_well(0.1)
+        one.went_well(0.1)
     assert one.extra_seconds == 0
 
 
@@ -75,50 +81,59 @@ def test_a_pause_lies_between_two_requests_to_one_host() -> None:
 
 def test_a_site_is_left_alone_for_as_long_as_it_asks() -> None:
     one = host()
-    assert one.is_unwell('rate_limited', now=100, patience_seconds=33) == 33
+    assert wrong(one, 'rate_limited', at=100, patience=33)
     assert one.may_go_at() == 133
 
 
+def test_when_what_a_site_asks_for_does_not_help_it_is_left_alone_for_longer() -> None:
+    one = host(retry_seconds=10)
+    wrong(one, 'rate_limited', at=100, patience=1)
+    assert one.may_go_at() == 101
+    wrong(one, 'rate_limited', at=102, patience=1)
+    assert one.may_go_at() > 102 + 15
+
+
 def test_refusals_of_requests_that_were_open_together_count_once() -> None:
-    one = host()
-    for _ in range(16):
-        one.is_unwell('rate_limited', now=100, patience_seconds=5)
-    assert one.rate_limits == 1
-    assert not one.is_hopeless
+    one = host(retry_seconds=0)
+    for now in range(100, 116):
+        one.went_wrong('rate_limited', begun_at=99, now=now, patience_seconds=None)
+    assert one.pauses == 1
 
 
 def test_a_site_that_never_stops_asking_for_patience_is_given_up() -> None:
     one = host()
-    now = 0.0
-    for _ in range(MAX_RATE_LIMITS + 1):
+    for nth in range(MAX_PAUSES + 1):
         assert not one.is_hopeless
-        now += one.is_unwell('rate_limited', now=now, patience_seconds=5)
+        wrong(one, 'rate_limited', at=10_000.0 * nth, patience=5)
     assert one.is_hopeless
 
 
 def test_a_host_that_does_not_answer_is_left_alone_then_given_up() -> None:
     one = host()
-    alone = [one.is_unwell('connection', now=0, patience_seconds=None) for _ in range(15)]
-    assert sum(seconds > 0 for seconds in alone) == MAX_PARKS
+    alone = [wrong(one, 'connection', at=0) for _ in range(5 * MAX_PAUSES)]
+    assert sum(alone) == MAX_PAUSES
+    assert not one.is_hopeless
+    for _ in range(5):
+        wrong(one, 'connection', at=0)
     assert one.is_hopeless
 
 
 def test_a_host_that_answers_with_errors_is_borne_with_for_longer() -> None:
     one = host()
-    for _ in range(59):
-        one.is_unwell('server', now=0, patience_seconds=None)
+    for _ in range(20 * (MAX_PAUSES + 1) - 1):
+        wrong(one, 'server', at=0)
     assert not one.is_hopeless
-    one.is_unwell('server', now=0, patience_seconds=None)
+    wrong(one, 'server', at=0)
     assert one.is_hopeless
 
 
 def test_a_page_makes_a_host_well_again() -> None:
     one = host()
     for _ in range(7):
-        one.is_unwell('connection', now=0, patience_seconds=None)
-    assert one.is_well(0.1)
-    assert (one.streak, one.parks, one.rate_limits) == (0, 0, 0)
-    assert not one.is_well(0.1)
+        wrong(one, 'connection', at=0)
+    assert one.went_well(0.1)
+    assert (one.streak, one.pauses) == (0, 0)
+    assert not one.went_well(0.1)
 
 
 def test_a_host_that_waits_holds_up_no_other() -> None:
@@ -217,5 +232,21 @@ def test_a_site_with_endless_hosts_fills_no_memory() -> None:
         for number in range(3 * MOST_HOSTS):
             line[f'{number}.example'].is_ready = True
         assert len(line._hosts) <= MOST_HOSTS  # pyright: ignore[reportPrivateUsage]
+
+    within_a_loop(scenario)
+
+
+def test_a_host_that_was_given_up_or_wants_a_pause_is_not_forgotten() -> None:
+    async def scenario() -> None:
+        line = hosts()
+        now = asyncio.get_running_loop().time()
+        line['dead.example'].give_up('dead')
+        line['dead.example'].is_ready = True
+        line['slow.example'].next_at = now + 1000
+        line['slow.example'].is_ready = True
+        for number in range(2 * MOST_HOSTS):
+            line[f'{number}.example'].is_ready = True
+        assert line['dead.example'].refusal == 'dead'
+        assert line.pauses_left(now) == {'slow.example': pytest.approx(1000)}
 
     within_a_loop(scenario)

@@ -22,7 +22,7 @@ def body_of(frame: bytes) -> bytes:
 GOLDEN: list[tuple[pipe.ToRunner | pipe.FromRunner, bytes]] = [
     (pipe.Alive(), b'\0\0\0\x10{"type":"alive"}'),
     (pipe.Command(command='pause'), b'\0\0\0\x24{"type":"command","command":"pause"}'),
-    (pipe.WantTasks(count=8), b'\0\0\0\x28{"type":"want_tasks","count":8,"held":0}'),
+    (pipe.WantTasks(count=8), b'\0\0\0\x1f{"type":"want_tasks","count":8}'),
     (
         pipe.Finished(url_key=KEY, status='done', http_status=200, bytes=7),
         b'\0\0\0\x70{"type":"finished","url_key":"%s",' % HEX.encode()

@@ -1,23 +1,21 @@
 """What a response is taken for, and which of its words are obeyed."""
 
-from collections.abc import Mapping
+import gzip
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from multidict import CIMultiDict
 
 from worker import pipe
+from worker.crawl.directives import directives_of
+from worker.crawl.drafts import MAX_LINK_BYTES, MAX_METADATA_BYTES
 from worker.crawl.egress import Response
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
 from worker.crawl.plugins import PageDraft
-from worker.crawl.reading import (
-    MAX_LINK_BYTES,
-    Reader,
-    canonical_elsewhere,
-    header_directives,
-    is_wanted,
-    kind_of,
-)
+from worker.crawl.reading import Reader, canonical_elsewhere, kind_of
 
 URL = 'https://a.example/docs/page'
 
@@ -36,6 +34,17 @@ def response(body: bytes | str, headers: Mapping[str, str] | None = None) -> Res
 
 def read(reader: Reader, one: Response, url: str = URL) -> Fetched:
     return reader.read(one, task=pipe.Task(url_key=uuid4(), url=url, depth=0), url=url)
+
+
+def page_of(html: str, reader: Reader | None = None) -> pipe.Page:
+    page = read(reader or Reader(Options(), agent='silkline'), response(html)).page
+    assert page is not None
+    # What the other side of the pipe makes of it.
+    sent = pipe.encode(pipe.Finished(url_key=uuid4(), status='done', page=page))
+    received = pipe.decode_from_runner(sent[pipe.HEADER_BYTES :])
+    assert isinstance(received, pipe.Finished)
+    assert received.page is not None
+    return received.page
 
 
 @pytest.mark.parametrize(
@@ -66,27 +75,50 @@ def test_a_content_type_says_what_a_document_is(
 
 
 def test_bodies_of_failures_and_of_what_is_no_page_are_not_read() -> None:
-    assert is_wanted(200, {'Content-Type': 'text/html'}, url=URL)
-    assert not is_wanted(404, {'Content-Type': 'text/html'}, url=URL)
-    assert not is_wanted(200, {'Content-Type': 'video/mp4'}, url=URL)
+    reader = Reader(Options(), agent='silkline')
+    assert reader.wants(200, {'Content-Type': 'text/html'}, url=URL)
+    assert not reader.wants(404, {'Content-Type': 'text/html'}, url=URL)
+    assert not reader.wants(200, {'Content-Type': 'video/mp4'}, url=URL)
 
 
 @pytest.mark.parametrize(
     ('header', 'directives'),
     [
-        (None, set[str]()),
+        ('', set[str]()),
         ('noindex', {'noindex'}),
         ('NoIndex, NoFollow', {'noindex', 'nofollow'}),
+        ('noindex nofollow', {'noindex', 'nofollow'}),
         ('otherbot: noindex, nofollow', set[str]()),
         ('otherbot: noindex, silkline: nofollow', {'nofollow'}),
+        ('otherbot: max-snippet: 5, noindex', set[str]()),
         ('silkline: none', {'none'}),
-        ('max-snippet: 5, noindex', {'max-snippet: 5', 'noindex'}),
+        ('Silkline : noindex', {'noindex'}),
+        ('*: noindex', {'noindex'}),
+        ('otherbot: nofollow, *: noindex', {'noindex'}),
+        ('max-snippet: 5, noindex', {'max-snippet', 'noindex'}),
+        ('max-video-preview: -1, noindex', {'max-video-preview', 'noindex'}),
+        ('max-image-preview: large, noindex', {'max-image-preview', 'noindex'}),
+        ('some-new-word: 7, noindex', {'some-new-word', 'noindex'}),
+        ('unavailable_after: Sat, 25 Jun 2010 15:00:00 PST', {'noindex'}),
+        ('unavailable_after: 25-Aug-2007 15:00:00 EST, nofollow', {'noindex', 'nofollow'}),
+        ('unavailable_after: 2010-06-25', {'noindex'}),
+        ('unavailable_after: 2010-06-25T10:00:00Z', {'noindex'}),
+        ('unavailable_after: 2999-06-25, nofollow', {'nofollow'}),
+        ('unavailable_after: one day', set[str]()),
+        ('otherbot: unavailable_after: Sat, 25 Jun 2010 15:00:00 PST', set[str]()),
     ],
 )
 def test_a_robots_header_is_for_everybody_or_for_one_agent(
-    header: str | None, directives: set[str]
+    header: str, directives: set[str]
 ) -> None:
-    assert header_directives(header, 'silkline') == directives
+    assert directives_of({'X-Robots-Tag': header}, 'silkline') == directives
+
+
+def test_all_of_several_robots_headers_count() -> None:
+    headers = CIMultiDict([('X-Robots-Tag', 'otherbot: nofollow'), ('x-robots-tag', 'noindex')])
+    assert directives_of(headers, 'silkline') == {'noindex'}
+    assert directives_of(headers, 'otherbot') == {'nofollow', 'noindex'}
+    assert directives_of({}, 'silkline') == set()
 
 
 @pytest.mark.parametrize(
@@ -108,6 +140,71 @@ def test_a_canonical_url_counts_where_it_names_another_page_of_the_host(
     href: str | None, canonical: str | None
 ) -> None:
     assert canonical_elsewhere(href, base=URL, url=URL) == canonical
+
+
+def test_a_page_that_names_another_as_its_own_is_read_and_says_so() -> None:
+    html = '<link rel=canonical href="/docs/other"><title>T</title><p>Words.<a href="/x">x</a>'
+    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    assert (fetched.status, fetched.canonical) == ('done', 'https://a.example/docs/other')
+    assert fetched.links == ['https://a.example/x']
+    assert fetched.page is not None
+    assert fetched.page.title == 'T'
+    assert read(Reader(Options(), agent='silkline'), response('<p>x')).canonical is None
+
+
+INDEX = """<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
+  <sitemap><loc>/1.xml</loc></sitemap><sitemap><loc>https://b.example/2.xml</loc></sitemap>
+</sitemapindex>"""
+URLSET = '<urlset><url><loc>/a</loc></url><url><loc>https://b.example/b</loc></url></urlset>'
+XML = {'Content-Type': 'application/xml'}
+
+
+def test_a_sitemap_gives_its_pages_and_an_index_its_sitemaps() -> None:
+    reader = Reader(Options(), agent='silkline')
+    index = read(reader, response(INDEX, XML))
+    assert index.sitemaps == ['https://a.example/1.xml', 'https://b.example/2.xml']
+    assert (index.links, index.link_kind, index.page) == ([], 'sitemap', None)
+    urlset = read(reader, response(URLSET, {**XML, 'X-Robots-Tag': 'noindex, nofollow'}))
+    assert urlset.links == ['https://a.example/a', 'https://b.example/b']
+    assert (urlset.sitemaps, urlset.link_kind, urlset.page) == ([], 'sitemap', None)
+
+
+@pytest.mark.parametrize('content_type', ['text/plain', ''])
+def test_a_list_of_urls_is_a_sitemap_only_where_sitemaps_are_asked_for(content_type: str) -> None:
+    one = response('https://a.example/a\nhttps://b.example/b\n', {'Content-Type': content_type})
+    asked = read(Reader(Options(strategy='sitemap'), agent='silkline'), one)
+    assert asked.links == ['https://a.example/a', 'https://b.example/b']
+    assert (asked.link_kind, asked.page) == ('sitemap', None)
+    other = read(Reader(Options(), agent='silkline'), one)
+    assert (other.links, other.link_kind) == ([], 'page')
+    assert other.page is not None
+
+
+@pytest.mark.parametrize('strategy', ['site', 'sitemap'])
+@pytest.mark.parametrize(
+    ('body', 'content_type'),
+    [
+        ('Words about a <urlset> and more.', 'text/plain'),
+        ('https://a.example is a site.\nWords.', 'text/plain'),
+        ('<!doctype html><title>T</title><p>About <feed >.', ''),
+        ('', 'text/plain'),
+    ],
+)
+def test_what_is_no_sitemap_is_a_page(body: str, content_type: str, strategy: Any) -> None:
+    reader = Reader(Options(strategy=strategy), agent='silkline')
+    fetched = read(reader, response(body, {'Content-Type': content_type}))
+    assert fetched.status == 'done'
+    assert fetched.page is not None
+
+
+def test_xml_that_is_no_sitemap_is_of_no_use() -> None:
+    fetched = read(Reader(Options(), agent='silkline'), response('<svg/>', XML))
+    assert (fetched.status, fetched.skip_reason) == ('skipped', 'content_type')
+
+
+def test_a_zipped_sitemap_without_a_type_is_one() -> None:
+    one = response(gzip.compress(URLSET.encode()), {'Content-Type': ''})
+    assert read(Reader(Options(), agent='silkline'), one).link_kind == 'sitemap'
 
 
 def test_links_are_joined_with_the_base_of_the_page() -> None:
@@ -173,3 +270,201 @@ def test_a_robots_header_hides_a_page_and_its_links_are_followed() -> None:
     )
     assert (fetched.status, fetched.skip_reason) == ('skipped', 'noindex')
     assert fetched.links == ['https://a.example/x']
+
+
+@pytest.mark.parametrize('content_type', ['text/plain', 'text/markdown'])
+def test_a_robots_header_counts_for_documents_that_are_no_html(content_type: str) -> None:
+    reader = Reader(Options(), agent='silkline')
+    headers = {'Content-Type': content_type, 'X-Robots-Tag': 'noindex, nofollow'}
+    fetched = read(reader, response('# B\n[c](/c)', headers))
+    assert (fetched.status, fetched.skip_reason, fetched.links) == ('skipped', 'noindex', [])
+    kept = Reader(Options(keep_noindex=True, follow_nofollow=True), agent='silkline')
+    assert read(kept, response('# B\n[c](/c)', headers)).page is not None
+
+
+def test_a_page_may_speak_to_the_crawler_by_its_own_name() -> None:
+    html = '<meta name="MyBot" content="noindex"><title>T</title><p>x'
+    assert read(Reader(Options(), agent='MyBot'), response(html)).skip_reason == 'noindex'
+    assert read(Reader(Options(), agent='silkline'), response(html)).page is not None
+    header = response('<p>x', {'X-Robots-Tag': 'mybot: noindex'})
+    assert read(Reader(Options(), agent='MyBot'), header).skip_reason == 'noindex'
+    assert read(Reader(Options(), agent='silkline'), header).page is not None
+
+
+class Upper:
+    name = 'upper'
+    version = '7'
+
+    def markdown(self, html: str, *, url: str) -> str:
+        return html.upper()
+
+
+class Nothing:
+    def change(self, page: PageDraft) -> None:
+        pass
+
+
+class NothingTwo(Nothing):
+    version = '2'
+
+
+def test_a_page_tells_what_it_was_made_with() -> None:
+    reader = Reader(Options(), agent='silkline', hooks=[('a', Nothing()), ('b', NothingTwo())])
+    assert page_of('<p>x', reader).metadata['made_with'] == reader.made_with
+    assert reader.made_with == (
+        'fetcher=http markdown=main extractor=silkline/1 urls=1 hook=a hook=b/2'
+    )
+    markdown = read(reader, response('# x', {'Content-Type': 'text/markdown'})).page
+    assert markdown is not None
+    assert markdown.metadata['made_with'] == reader.made_with
+
+
+def test_whatever_shapes_a_page_changes_what_it_was_made_with() -> None:
+    readers = [
+        Reader(Options(), agent='silkline'),
+        Reader(Options(markdown='full'), agent='silkline'),
+        Reader(Options(follow_nofollow=True), agent='silkline'),
+        Reader(Options(keep_noindex=True), agent='silkline'),
+        Reader(Options(fetcher='browser'), agent='silkline'),
+        Reader(Options(), agent='silkline', extractor=Upper()),
+        Reader(Options(), agent='silkline', hooks=[('a', Nothing())]),
+        Reader(Options(), agent='silkline', hooks=[('a', NothingTwo())]),
+        Reader(
+            Options(), agent='silkline', hooks=[('x' * 200, NothingTwo()), ('y' * 200, Nothing())]
+        ),
+    ]
+    texts = [reader.made_with for reader in readers]
+    assert len(set(texts)) == len(texts)
+    assert all(len(text) <= 300 for text in texts)
+    same = Reader(Options(max_depth=3, concurrency=1), agent='other')
+    assert same.made_with == texts[0]
+
+
+class Text(str):
+    """As parsers have them."""
+
+    __slots__ = ()
+
+
+def set_title(page: PageDraft, value: Any) -> None:
+    page.title = value
+
+
+def set_links(page: PageDraft, value: Any) -> None:
+    page.links = value
+
+
+def set_metadata(page: PageDraft, value: Any) -> None:
+    page.metadata = value
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {'a': value}
+    return value
+
+
+def end_it(page: PageDraft) -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda page: set_title(page, 5),
+        lambda page: setattr(page, 'markdown', b'words'),
+        lambda page: set_links(page, None),
+        lambda page: set_links(page, 'https://a.example/'),
+        lambda page: page.links.append(None),
+        lambda page: set_metadata(page, None),
+        lambda page: set_metadata(page, [1]),
+        lambda page: page.metadata.update(x=object()),
+        lambda page: page.metadata['headings'].append({1: Nothing()}),
+        lambda page: page.metadata.update(x=nested(5000)),
+        lambda page: page.metadata.update(x=nested(60)),
+        lambda page: page.metadata.update(x=page.metadata),
+        lambda page: page.metadata.update(x='x' * MAX_METADATA_BYTES),
+        end_it,
+    ],
+)
+def test_what_a_hook_breaks_is_undone_and_noted(change: Callable[[Any], None]) -> None:
+    class Breaking:
+        def change(self, page: PageDraft) -> None:
+            page.title = 'Broken'
+            page.links.append('https://a.example/broken')
+            page.metadata['headings'].append('broken')
+            change(page)
+
+    html = '<title>T</title><h1>H</h1><p>Words.<a href="/x">x</a>'
+    plain = page_of(html)
+    reader = Reader(Options(), agent='silkline', hooks=[('bad', Breaking()), ('ok', Nothing())])
+    page = page_of(html, reader)
+    assert (page.title, page.markdown, page.links) == (plain.title, plain.markdown, plain.links)
+    assert page.content_hash == plain.content_hash
+    [error] = page.metadata.pop('hook_errors')
+    assert error.startswith('bad: ')
+    assert len(error) <= 300
+    assert {**page.metadata, 'made_with': None} == {**plain.metadata, 'made_with': None}
+
+
+def test_what_a_hook_sets_is_made_storable() -> None:
+    class Setting:
+        def change(self, page: PageDraft) -> None:
+            page.url = 'https://elsewhere.example/'
+            page.title = Text('Title')
+            page.markdown = Text('x' * 3_000_000)
+            page.links += ['/relative', 'mailto:a@b.c', Text('y#part'), 'https://b.example']
+            page.metadata = {'text': Text('a'), 'bad': '\udc80\0', 'list': (1, 2.5, None)}
+
+    page = page_of('<a href="/x">x</a>', Reader(Options(), agent='s', hooks=[('a', Setting())]))
+    assert page.url == URL
+    assert page.title == 'Title'
+    assert page.markdown == 'x' * 2_000_000
+    assert page.links == [
+        'https://a.example/x',
+        'https://a.example/relative',
+        'https://a.example/docs/y',
+        'https://b.example/',
+    ]
+    assert 'hook_errors' not in page.metadata
+    assert page.metadata['text'] == 'a'
+    assert page.metadata['list'] == [1, 2.5, None]
+
+
+@pytest.mark.parametrize('markdown', [None, b'bytes', ['list'], 5])
+def test_an_extractor_that_gives_no_text_loses_no_page(markdown: Any) -> None:
+    class Odd(Upper):
+        def markdown(self, html: str, *, url: str) -> str:
+            return markdown
+
+    page = page_of('<title>T</title>', Reader(Options(), agent='s', extractor=Odd()))
+    assert (page.title, page.markdown) == ('T', None)
+    assert 'TypeError' in page.metadata['extract_error']
+
+
+def test_validators_too_long_to_store_are_left_out() -> None:
+    headers = {'ETag': f'"{"x" * 998}"', 'Last-Modified': 'x' * 1001}
+    page = read(Reader(Options(), agent='silkline'), response('<p>x', headers)).page
+    assert page is not None
+    assert (page.etag, page.last_modified) == (headers['ETag'], None)
+
+
+def test_pages_echo_by_their_words_and_with_few_words_by_their_body() -> None:
+    reader = Reader(Options(), agent='silkline')
+    few = [
+        read(
+            reader, response(f'<title>App</title><p>Enable it.<script src="/{number}.js"></script>')
+        )
+        for number in range(2)
+    ]
+    assert few[0].page
+    assert few[1].page
+    assert few[0].page.markdown == few[1].page.markdown
+    assert few[0].fingerprint != few[1].fingerprint
+    words = 'Many words about it. ' * 20
+    many = [
+        read(reader, response(f'<title>T</title><main><p>{words}</p></main><!-- {number} -->'))
+        for number in range(2)
+    ]
+    assert many[0].fingerprint == many[1].fingerprint

@@ -253,6 +253,8 @@ AGENTS = [
     ('Silkline/0.1 (+https://example.com)', 'silkline'),
     ('silk-line_bot/2', 'silk-line_bot'),
     (FULL_AGENT, 'examplebot'),
+    ('Mozilla/5.0 (compatible; MyBot/1.0; +https://example.com)', 'mybot'),
+    ('Mozilla/5.0 A/5 (KHTML, like Gecko; compatible; MyBot/1.2; +https://a.example)', 'mybot'),
     ('Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0', 'mozilla'),
     ('', ''),
     ('42', ''),

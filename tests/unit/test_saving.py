@@ -72,7 +72,6 @@ def test_a_batch_has_the_fields_of_a_checkpoint_and_no_other(
         'retried',
         'discovered',
         'hosts',
-        'want_hosts',
         'redirected_starts',
         'current_url',
     }
@@ -111,12 +110,12 @@ def test_a_batch_that_was_cut_off_is_sent_again_before_the_next() -> None:
         queue = Queue(hangs=True)
         saving, told = saving_to(queue)
         saving.batch.add(LINK)
-        cut_off = asyncio.create_task(saving.save(want=0))
+        cut_off = asyncio.create_task(saving.save())
         await queue.reached.wait()
         cut_off.cancel()
         await asyncio.wait([cut_off])
         saving.batch.add(PAGE)
-        answer = await saving.save(want=3)
+        answer = await saving.save(pipe.WantTasks(count=3))
 
         assert queue.saved == {1: {'discovered'}, 2: {'finished'}}
         assert list(queue.saved) == [1, 2]
@@ -131,7 +130,7 @@ def test_a_batch_waits_for_a_queue_that_is_away() -> None:
         queue = Queue(ApiUnavailable('away'))
         saving, told = saving_to(queue)
         saving.batch.add(PAGE)
-        await saving.save(want=0)
+        await saving.save()
 
         assert queue.saved == {1: {'finished'}}
         assert len(told) == 1
@@ -145,9 +144,9 @@ def test_a_batch_that_is_refused_is_not_sent_again() -> None:
         saving, told = saving_to(queue)
         saving.batch.add(LINK)
         with pytest.raises(ApiRefused):
-            await saving.save(want=0)
+            await saving.save()
         saving.batch.add(PAGE)
-        await saving.save(want=0)
+        await saving.save()
 
         assert queue.saved == {2: {'finished'}}
         assert len(told) == 1
@@ -161,7 +160,7 @@ def test_nothing_is_sent_that_is_not_wanted_any_more() -> None:
         saving, told = saving_to(queue, is_wanted=False)
         saving.batch.add(PAGE)
 
-        assert (await saving.save(want=1)).command == 'lost'
+        assert (await saving.save(pipe.WantTasks(count=1))).command == 'lost'
         assert (queue.saved, told) == ({}, [])
 
     asyncio.run(scenario())
@@ -199,7 +198,7 @@ def test_a_runner_waits_when_the_next_batch_is_full_too() -> None:
         assert not last.done()
         keeping.cancel()
         await asyncio.wait([keeping])
-        await saving.save(want=0)
+        await saving.save()
 
         assert await last
         assert list(queue.saved) == [1, 2]

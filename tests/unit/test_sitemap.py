@@ -152,6 +152,7 @@ NO_SITEMAPS = [
     b' \n ',
     b'\xef\xbb\xbf',
     b'hello',
+    b'https://example.com is a site.\nhttps://example.com/a\n',
     b'{"a": 1}',
     b'\x00\x01\x02',
     b'<',
@@ -236,7 +237,8 @@ def test_a_bomb_is_read_up_to_50_mib_without_the_memory(head: bytes, unit: bytes
     b'<urlset><url><loc>https://a/</loc></url>' + b'<a b="' + b'x' * 1_000_000 + b'"/></urlset>',
     b'<urlset ' + b' '.join(b'a%d="1"' % number for number in range(50_000)) + b'/>',
     b'<urlset>' + b'<!--' * 100_000,
-    b'https://a/ ' * 100_000,
+    b'https://a/\n' + b'https://a/ ' * 100_000,
+    b'https://a/' * 100_000,
 ])  # fmt: skip
 def test_hostile_documents_end_soon(body: bytes) -> None:
     started = time.process_time()

@@ -275,6 +275,16 @@ def test_the_joiner_keeps_within_its_bound() -> None:
     assert sum(map(len, joiner.young.values())) <= 50
 
 
+def test_the_joiner_keeps_nothing_of_directories_without_links_of_their_own() -> None:
+    joiner = Joiner(max_entries=100)
+    for page in range(1000):
+        joiner.links(f'https://example.com/{page}/', ['/a', '/b', 'https://example.com/c'])
+    assert len(joiner.young) + len(joiner.old) == 1
+    for page in range(1000):
+        joiner.links(f'https://example.com/{page}/', ['of-it'])
+        assert len(joiner.young) + len(joiner.old) <= 102
+
+
 HOSTS = [
     ('https://Example.COM/a', 'example.com'),
     ('https://example.com:443/a', 'example.com'),

@@ -24,10 +24,16 @@ class Fetched:
     # What the site asked for, or what the fetcher wants.
     retry_after_seconds: float | None = None
     redirect: str | None = None
+    # The URL that a page names as its own; the page is dropped if that one can be had instead.
+    canonical: str | None = None
     not_modified: bool | None = None
     page: pipe.Page | None = None
     links: Sequence[str] = field(default_factory=tuple[str, ...])
     link_kind: LinkKind = 'page'
+    # Of a sitemap that names others: fetched wherever they are.
+    sitemaps: Sequence[str] = field(default_factory=tuple[str, ...])
+    # Nothing was asked for: it costs no page of the budget.
+    unfetched: bool = False
     # Of the body, to know one that comes back under many URLs.
     fingerprint: int | None = None
     # Of the request; a sign of the host's load.

@@ -7,6 +7,7 @@ crawl has drained is the database's to decide.
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -18,6 +19,7 @@ from worker.crawl.urls import key_of
 
 MAX_HOPS = 10
 MAX_CHAINS = 10_000
+MAX_CHILD_SITEMAPS = 1000
 MOST_PER_MESSAGE = 1000
 
 
@@ -31,8 +33,12 @@ class Frontier:
         self._sender = sender
         self._scope = scope
         self._max_depth = max_depth
+        # Whether anything was handed in that may be fetched; the loop takes it back.
+        self.has_news = False
         self._seen = Seen()
-        # The URLs that led to one that is open, by redirects.
+        # Apart: a URL that was found too deep may be found again on a shorter way.
+        self._too_deep = Seen(max_entries=50_000)
+        # The URLs that led to one that is open, by redirects or as its canonical URL.
         self._chains: dict[UUID, tuple[UUID, ...]] = {}
         self._redirected_starts: set[str] = set()
 
@@ -43,7 +49,7 @@ class Frontier:
             self._seen.add(url)
 
     async def discover(self, links: Sequence[str], *, depth: int, found_on: UUID | None) -> None:
-        seen = self._seen
+        seen = self._seen if depth <= self._max_depth else self._too_deep
         fresh = [url for url in links if seen.add(url)]
         if fresh:
             await self._send([self._judged(url, depth, found_on) for url in fresh])
@@ -56,7 +62,20 @@ class Frontier:
             url_key=key_of(url), url=url, depth=depth, found_on=found_on, skip_reason=reason
         )
 
+    async def discover_sitemaps(
+        self, sitemaps: Sequence[str], *, depth: int, found_on: UUID | None
+    ) -> None:
+        """Sitemaps that a sitemap names: no pages, so where they are does not matter."""
+        fresh = [url for url in sitemaps[:MAX_CHILD_SITEMAPS] if self._seen.add(url)]
+        await self._send(
+            [
+                pipe.FoundUrl(url_key=key_of(url), url=url, depth=depth, found_on=found_on)
+                for url in fresh
+            ]
+        )
+
     async def _send(self, found: Sequence[pipe.FoundUrl]) -> None:
+        self.has_news = self.has_news or any(one.skip_reason is None for one in found)
         for first in range(0, len(found), MOST_PER_MESSAGE):
             await self._sender.send(
                 pipe.Discovered(urls=list(found[first : first + MOST_PER_MESSAGE]))
@@ -65,7 +84,7 @@ class Frontier:
     async def redirect(self, task: pipe.Task, fetched: Fetched, target: str) -> None:
         """Hand the target in as a URL of its own, so that it is fetched and stored once."""
         target_key = key_of(target)
-        chain = (*self._chains.pop(task.url_key, ()), task.url_key)
+        chain = (*self._chains.get(task.url_key, ()), task.url_key)
         if target_key in chain:
             await self.fail(task, fetched, 'redirect loop')
             return
@@ -81,6 +100,25 @@ class Frontier:
         else:
             await self.discover([target], depth=task.depth, found_on=task.url_key)
         await self.finish(task, fetched)
+
+    async def prefer(self, task: pipe.Task, fetched: Fetched, canonical: str) -> None:
+        """Drop a page for the one it names as its own, if that one will be fetched."""
+        canonical_key = key_of(canonical)
+        chain = (*self._chains.get(task.url_key, ()), task.url_key)
+        if (
+            canonical_key in chain
+            or len(chain) > MAX_HOPS
+            or len(self._chains) >= MAX_CHAINS
+            or self._scope.judge(canonical) is not None
+        ):
+            await self.finish(task, fetched)
+            return
+        self._chains[canonical_key] = chain
+        await self.discover([canonical], depth=task.depth, found_on=task.url_key)
+        await self.finish(
+            task,
+            replace(fetched, status='skipped', skip_reason='canonical', page=None),
+        )
 
     async def _move_start(self, target: str) -> None:
         if self._scope.judge(target) is None:
@@ -111,8 +149,10 @@ class Frontier:
             skip_reason=fetched.skip_reason,
             error=fetched.error[:2000] if fetched.error else None,
             not_modified=fetched.not_modified,
+            unfetched=fetched.unfetched or None,
             page=fetched.page,
         )
+        self._chains.pop(task.url_key, None)
         try:
             await self._sender.send(finished)
         except pipe.FrameTooLarge as error:
@@ -136,7 +176,7 @@ class Frontier:
 
     async def skip(self, task: pipe.Task, reason: pipe.SkipReason) -> None:
         """A URL that was never asked for."""
-        await self.finish(task, Fetched(status='skipped', skip_reason=reason))
+        await self.finish(task, Fetched(status='skipped', skip_reason=reason, unfetched=True))
 
     async def retry(self, task: pipe.Task, fetched: Fetched, *, after_seconds: float) -> None:
         self.counts['retried'] += 1

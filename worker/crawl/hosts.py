@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 FIRST_LIMIT = 2
 # Slower answers than this are taken as a sign of load; faster ones may be our own load.
 SLOW_SECONDS = 1.0
-# Failures in a row, by weight: at so many points a host is left alone, so often it is given up.
+# Failures in a row, by weight: at so many points a host is left alone.
 WEIGHTS: Mapping[Trouble, int] = {'connection': 4, 'server': 1, 'rate_limited': 0}
 STREAK_POINTS = 20
-MAX_PARKS = 3
-MAX_RATE_LIMITS = 4
+# So often in a row, and then it is given up.
+MAX_PAUSES = 3
 # A site may have more hosts than anybody can count.
 MOST_HOSTS = 5000
 
@@ -41,6 +41,7 @@ class Host:
     # Whether its robots rules are known; until then nothing is fetched.
     is_ready: bool = False
     robots: 'Robots | None' = None
+    sitemaps: tuple[str, ...] = ()
     # Why nothing is fetched from it any more.
     refusal: str | None = None
     refusal_reason: pipe.SkipReason | None = None
@@ -50,9 +51,10 @@ class Host:
     extra_seconds: float = 0.0
     next_at: float = 0.0
     alone_until: float = 0.0
+    # How often in a row it was left alone.
+    pauses: int = 0
     streak: int = 0
-    parks: int = 0
-    rate_limits: int = 0
+    _paused_at: float = -math.inf
     _good_in_a_row: int = 0
 
     def may_go_at(self) -> float:
@@ -63,16 +65,20 @@ class Host:
             return 0.0
         if self.open >= min(self.limit, self.max_open):
             return math.inf
+        return self.due_at
+
+    @property
+    def due_at(self) -> float:
         return max(self.next_at, self.alone_until)
 
     def go(self, now: float) -> None:
         self.open += 1
         self.next_at = now + self.floor_seconds + self.extra_seconds
 
-    def is_well(self, seconds: float) -> bool:
+    def went_well(self, seconds: float) -> bool:
         """A page came. Answers whether that ends a time of trouble."""
-        was_troubled = self.streak > 0 or self.parks > 0 or self.rate_limits > 0
-        self.streak = self.parks = self.rate_limits = 0
+        was_troubled = self.streak > 0 or self.pauses > 0
+        self.streak = self.pauses = 0
         self.extra_seconds = self.extra_seconds * 0.7 if self.extra_seconds > 0.01 else 0.0
         if seconds > SLOW_SECONDS:
             self._good_in_a_row = 0
@@ -84,36 +90,36 @@ class Host:
                 self.limit += 1
         return was_troubled
 
-    def is_unwell(self, trouble: Trouble, *, now: float, patience_seconds: float | None) -> float:
-        """Slow down. Answers for how many seconds the host is left alone."""
+    def went_wrong(
+        self, trouble: Trouble, *, begun_at: float, now: float, patience_seconds: float | None
+    ) -> bool:
+        """Slow down. Answers whether the host is left alone from now on."""
         self._good_in_a_row = 0
         self.limit = max(self.limit // 2, 1)
         self.extra_seconds = min(
             max(2 * self.extra_seconds, self.retry_seconds / 100), self.retry_seconds / 20
         )
-        alone_seconds = 0.0
-        if trouble == 'rate_limited':
-            # Of the requests that were open together, the first one counts.
-            if now >= self.alone_until:
-                self.rate_limits += 1
-            alone_seconds = patience_seconds or pause_seconds(
-                max(self.rate_limits, 1), first_seconds=self.retry_seconds
-            )
         self.streak += WEIGHTS[trouble]
-        if self.streak >= STREAK_POINTS:
-            self.streak = 0
-            self.parks += 1
-            alone_seconds = pause_seconds(self.parks, first_seconds=self.retry_seconds)
-        alone_seconds = min(alone_seconds, LONGEST_PAUSE_SECONDS)
-        self.leave_alone(now, alone_seconds)
-        return alone_seconds
+        # Of the requests that were open together, the first one counts.
+        is_asked = trouble == 'rate_limited' and begun_at > self._paused_at
+        if not is_asked and self.streak < STREAK_POINTS:
+            return False
+        self.streak = 0
+        self.pauses += 1
+        self._paused_at = now
+        own_seconds = pause_seconds(self.pauses, first_seconds=self.retry_seconds)
+        if patience_seconds is not None and self.pauses == 1:
+            own_seconds = 0.0
+        # What a site asks for is believed once; when it does not help, it is a lower bound.
+        self.leave_alone(now, max(patience_seconds or 0.0, own_seconds))
+        return True
 
     def leave_alone(self, now: float, seconds: float) -> None:
-        self.alone_until = max(self.alone_until, now + seconds)
+        self.alone_until = max(self.alone_until, now + min(seconds, LONGEST_PAUSE_SECONDS))
 
     @property
     def is_hopeless(self) -> bool:
-        return self.parks >= MAX_PARKS or self.rate_limits > MAX_RATE_LIMITS
+        return self.pauses > MAX_PAUSES
 
     def give_up(self, why: str, *, reason: pipe.SkipReason | None = None) -> None:
         """End what is left of it: as skipped for `reason`, or as an error."""
@@ -155,7 +161,7 @@ class Hosts:
         self._hosts = {
             name: host
             for name, host in self._hosts.items()
-            if host.line or host.open or not host.is_ready or host.alone_until > now
+            if host.line or host.open or not host.is_ready or host.refusal or host.due_at > now
         }
 
     @property
@@ -216,13 +222,20 @@ class Hosts:
     def is_starved(self, now: float) -> bool:
         """Whether more could be open, but for hosts that have to be waited for."""
         return self.open < self.concurrency and all(
-            host.open >= min(host.limit, host.max_open) or host.may_go_at() > now + 1.0
-            for host in self._waiting
+            host.may_go_at() > now + 1.0 for host in self._waiting
         )
 
     def wait_seconds(self, now: float) -> float:
         """Until the first URL in line may go, as far as that is known; 0 with nothing in line."""
         if not self._waiting:
             return 0.0
-        at = min(host.alone_until if host.refusal is None else 0.0 for host in self._waiting)
+        at = min(0.0 if host.refusal is not None else host.due_at for host in self._waiting)
         return max(at - now, 0.0)
+
+    def pauses_left(self, now: float) -> dict[str, float]:
+        """Hosts that want a pause before whoever comes next, and how long it is."""
+        return {
+            host.name: host.due_at - now
+            for host in self._hosts.values()
+            if host.due_at - now > 0.5 and host.refusal is None
+        }

@@ -11,16 +11,13 @@ from worker import pipe
 from worker.crawl.egress import BadBody, EgressError, Refused, TooLarge, Unreachable
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
-from worker.crawl.reading import is_wanted
 from worker.crawl.retries import Trouble, retry_after_seconds, status_text, trouble_of
-from worker.crawl.urls import join, key_of
+from worker.crawl.urls import join
 
 if TYPE_CHECKING:
     from worker.crawl.egress import Response
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Redirects between spellings of one URL, which are one URL of the frontier.
-MAX_RESPELLINGS = 5
 TRY_AGAIN: Mapping[str, Trouble] = {
     'dns': 'connection',
     'connect': 'connection',
@@ -44,43 +41,42 @@ class Get(Protocol):
     ) -> 'Response': ...
 
 
-class Read(Protocol):
-    def __call__(self, response: 'Response', *, task: pipe.Task, url: str) -> Fetched: ...
+class Reader(Protocol):
+    """Makes a page of a response: `reading.py`, or the plugin of a kind of jobs."""
+
+    @property
+    def made_with(self) -> str:
+        """What shapes a page beside its content."""
+        ...
+
+    def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
+        """Whether the body is worth reading."""
+        ...
+
+    def read(self, response: 'Response', *, task: pipe.Task, url: str) -> Fetched: ...
 
 
 class HttpFetcher:
-    def __init__(self, get: Get, read: Read, options: Options) -> None:
+    def __init__(self, get: Get, reader: Reader, options: Options) -> None:
         self._get = get
-        self._read = read
+        self._reader = reader
         self._options = options
 
     async def fetch(self, task: pipe.Task) -> Fetched:
-        fetched = await self._fetch(task, task.url)
-        for _ in range(MAX_RESPELLINGS):
-            target = fetched.redirect
-            if target is None or key_of(target) != task.url_key:
-                return fetched
-            fetched = await self._fetch(task, target)
-        return Fetched(
-            status='error',
-            http_status=fetched.http_status,
-            error='redirect loop: it leads back to itself',
-        )
-
-    async def _fetch(self, task: pipe.Task, url: str) -> Fetched:
+        url = task.url
         try:
             response = await self._get(
                 url,
                 headers=self._conditions(task),
                 max_bytes=self._options.max_page_bytes,
                 timeout_seconds=self._options.timeout_seconds,
-                wants=lambda status, headers: is_wanted(status, headers, url=url),
+                wants=lambda status, headers: self._reader.wants(status, headers, url=url),
             )
         except EgressError as error:
             return failed(error)
         status = response.status
         if 200 <= status < 300:
-            return self._understand(response, task, url)
+            return self._understand(response, task)
         if status == 304 and (task.etag or task.last_modified):
             return Fetched(
                 status='done', http_status=304, not_modified=True, seconds=response.seconds
@@ -96,9 +92,9 @@ class HttpFetcher:
             seconds=response.seconds,
         )
 
-    def _understand(self, response: 'Response', task: pipe.Task, url: str) -> Fetched:
+    def _understand(self, response: 'Response', task: pipe.Task) -> Fetched:
         try:
-            return self._read(response, task=task, url=url)
+            return self._reader.read(response, task=task, url=task.url)
         except MemoryError:
             raise
         except Exception as error:
@@ -110,7 +106,7 @@ class HttpFetcher:
             )
 
     def _conditions(self, task: pipe.Task) -> Mapping[str, str]:
-        if not self._options.only_changes:
+        if not self._options.only_changes or task.made_with != self._reader.made_with:
             return {}
         headers: dict[str, str] = {}
         if task.etag:
@@ -142,7 +138,12 @@ def redirected(response: 'Response', url: str) -> Fetched:
 def failed(error: EgressError) -> Fetched:
     match error:
         case Refused():
-            return Fetched(status='skipped', skip_reason=error.skip_reason, error=str(error))
+            return Fetched(
+                status='skipped',
+                skip_reason=error.skip_reason,
+                error=str(error),
+                unfetched=True,
+            )
         case TooLarge():
             return Fetched(status='skipped', skip_reason='too_large', error=str(error))
         case Unreachable(kind=kind):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from worker.crawl.egress import Egress
     from worker.crawl.extract import Extractor
     from worker.crawl.fetched import Fetcher
-    from worker.crawl.http import Get, Read
+    from worker.crawl.http import Get, Reader
     from worker.crawl.loop import Link
     from worker.crawl.plugins import JobKind, PageHook
     from worker.crawl.strategies import Strategy
@@ -35,11 +35,12 @@ async def run_job(link: 'Link', start: pipe.Start) -> pipe.Done:
     from worker.crawl.loop import Crawl
     from worker.crawl.manners import Manners
     from worker.crawl.scope import Scope
+    from worker.crawl.visits import Visits
 
     options = Options.read(start.payload)
     kind = kind_of(start)
     strategy = strategy_for(start, options, kind)
-    starts = options.starts or strategy.starts(())
+    starts = options.starts if kind is None else strategy.starts(())
     if not starts:
         raise CrawlError('there is no URL to begin with')
     try:
@@ -48,19 +49,22 @@ async def run_job(link: 'Link', start: pipe.Start) -> pipe.Done:
         raise CrawlError(str(error)) from error
     # Only links lead away from the start; lists are meant as they are.
     max_depth = options.max_depth if options.strategy == 'site' else 1000
+    frontier = Frontier(link, scope, max_depth=max_depth)
     async with fetcher_for(start, options, link, kind) as (fetcher, egress):
+        manners = Manners(
+            link,
+            egress if options.obey_robots or options.strategy == 'sitemap' else None,
+            agent=agent_of(options),
+            obeys=options.obey_robots,
+            tries=options.tries,
+            timeout_seconds=options.timeout_seconds,
+            concurrency=options.concurrency,
+        )
         crawl = Crawl(
             link,
-            fetcher,
-            Frontier(link, scope, max_depth=max_depth),
-            Manners(
-                link,
-                egress if options.obey_robots else None,
-                agent=agent_of(options),
-                tries=options.tries,
-                timeout_seconds=options.timeout_seconds,
-                concurrency=options.concurrency,
-            ),
+            Visits(link, fetcher, frontier, manners, strategy, options),
+            frontier,
+            manners,
             strategy,
             options,
             first_url=starts[0],
@@ -111,7 +115,7 @@ async def fetcher_for(
     from worker.crawl.egress import Egress
     from worker.crawl.http import HttpFetcher
 
-    read = await reader_for(start, options, link, kind)
+    reader = await reader_for(start, options, link, kind)
     try:
         egress = Egress(
             allow_networks=start.allow_networks,
@@ -122,7 +126,7 @@ async def fetcher_for(
     except ValueError as error:
         raise CrawlError(str(error)) from error
     async with egress, way_for(options, egress) as get:
-        yield HttpFetcher(get, read, options), egress
+        yield HttpFetcher(get, reader, options), egress
 
 
 @asynccontextmanager
@@ -146,7 +150,7 @@ async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
 
 async def reader_for(
     start: pipe.Start, options: Options, link: 'Link', kind: 'JobKind | None'
-) -> 'Read':
+) -> 'Reader':
     """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
     from worker.crawl.reading import Reader
 
@@ -162,10 +166,11 @@ async def reader_for(
             await link.send(pipe.Log(level='warning', message=error))
         if options.extractor != 'default':
             extractor = plugged.extractor(options.extractor)
-    reader = Reader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
-    return reader.read
+    return Reader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
 
 
 def agent_of(options: Options) -> str:
     """The product token of the user agent, which robots.txt may name."""
-    return (options.user_agent or TOKEN).partition('/')[0].strip() or TOKEN
+    from worker.crawl.robots import product_token
+
+    return product_token(options.user_agent or TOKEN) or TOKEN

@@ -40,9 +40,9 @@ class Link:
         except ConnectionError:
             os._exit(isolation.LOST)
 
-    async def want_tasks(self, count: int) -> pipe.Tasks:
-        """Have everything sent so far checked in, and get the next URLs. One call at a time."""
-        await self.send(pipe.WantTasks(count=count))
+    async def want_tasks(self, wish: pipe.WantTasks) -> pipe.Tasks:
+        """Have everything sent so far checked in, and get what is wished. One call at a time."""
+        await self.send(wish)
         answer = await self._answers.get()
         self.obey(answer.command)
         return answer

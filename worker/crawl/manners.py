@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from worker import pipe
 from worker.crawl.charsets import decode
+from worker.crawl.egress_errors import EgressError, Refused
 from worker.crawl.hosts import Host
-from worker.crawl.retries import pause_seconds, retry_after_seconds, status_text
+from worker.crawl.retries import (
+    LONGEST_PAUSE_SECONDS,
+    pause_seconds,
+    retry_after_seconds,
+    status_text,
+)
 from worker.crawl.robots import Robots, verdict_of
 
 if TYPE_CHECKING:
     from worker.crawl.egress import Egress
 
 FRESH_SECONDS = 24 * 3600.0
+# Longer than a host is ever left alone.
+STREAK_FRESH_SECONDS = 2 * LONGEST_PAUSE_SECONDS
 # RFC 9309: at least 500 KiB are read. What comes after them is left out.
 MAX_ROBOTS_BYTES = 512 * 1024
 MAX_HOPS = 5
@@ -40,6 +48,7 @@ class Manners:
         egress: 'Egress | None',
         *,
         agent: str,
+        obeys: bool,
         tries: int,
         timeout_seconds: float,
         concurrency: int = 8,
@@ -47,6 +56,8 @@ class Manners:
         self._sender = sender
         self._egress = egress
         self._agent = agent
+        # Otherwise robots.txt is only asked for its sitemaps.
+        self._obeys = obeys
         self._tries = tries
         self._timeout_seconds = timeout_seconds
         # A crawl may meet hundreds of hosts at once: waiting must not count as their slowness.
@@ -58,21 +69,28 @@ class Manners:
     async def prepare(self, host: Host, known: pipe.KnownHost | None, *, scheme: str) -> None:
         """Take over what is known, fetch what is not."""
         loop = asyncio.get_running_loop()
-        if known is not None and known.backoff_seconds:
-            host.leave_alone(loop.time(), known.backoff_seconds)
+        if known is not None:
+            host.leave_alone(loop.time(), known.backoff_seconds or 0.0)
             # Patience goes on counting where an earlier attempt left off.
-            host.rate_limits = known.error_streak
+            if known.age_seconds is not None and known.age_seconds < STREAK_FRESH_SECONDS:
+                host.pauses = known.error_streak
         if self._egress is not None:
             if known is not None and is_fresh(known):
                 self._obey(host, known.robots_status or 0, known.robots_txt)
             else:
+                await asyncio.sleep(max(host.alone_until - loop.time(), 0))
                 await self._learn(host, self._egress, f'{scheme}://{host.name}/robots.txt')
         host.is_ready = True
 
     async def _learn(self, host: Host, egress: 'Egress', url: str) -> None:
         nth = 1
         while True:
-            status, text, patience_seconds, error = await self._fetch(egress, url)
+            try:
+                status, text, patience_seconds, error = await self._fetch(egress, url)
+            except Refused:
+                # Pages are refused by the same rules. Of no interest to other workers, which may
+                # have others.
+                return
             if error is None and verdict_of(status) != 'unavailable':
                 delay = self._obey(host, status, text)
                 await self._sender.send(
@@ -92,6 +110,8 @@ class Manners:
             await self._say(f'{host.name}: {why}; trying again in {pause:.0f} s')
             await asyncio.sleep(pause)
             nth += 1
+        if not self._obeys:
+            return
         host.give_up(why, reason='host_unavailable')
         await self._say(f'{host.name}: {why}; none of its pages is fetched')
         await self._sender.send(pipe.HostFact(host=host.name, last_error=why[:2000]))
@@ -99,8 +119,6 @@ class Manners:
     async def _fetch(
         self, egress: 'Egress', url: str
     ) -> tuple[int, str | None, float | None, str | None]:
-        from worker.crawl.egress import EgressError, Refused
-
         try:
             async with self._turns:
                 response = await egress.follow(
@@ -111,8 +129,7 @@ class Manners:
                     timeout_seconds=self._timeout_seconds,
                 )
         except Refused:
-            # Led to a forbidden place: as good as none. Pages are refused by the same rules.
-            return 404, None, None, None
+            raise
         except EgressError as error:
             return 0, None, None, str(error)
         if 300 <= response.status < 400:
@@ -128,10 +145,13 @@ class Manners:
     def _obey(self, host: Host, status: int, text: str | None) -> float | None:
         if verdict_of(status) != 'rules' or not text:
             return None
-        host.robots = Robots.parse(text)
-        delay = host.robots.crawl_delay_seconds(self._agent)
-        if delay is None:
-            return None
+        robots = Robots.parse(text)
+        host.sitemaps = tuple(robots.sitemaps)
+        delay = robots.crawl_delay_seconds(self._agent)
+        if self._obeys:
+            host.robots = robots
+        if delay is None or not self._obeys:
+            return delay
         delay = min(delay, LONGEST_DELAY_SECONDS)
         host.floor_seconds = max(host.floor_seconds, delay)
         return delay

@@ -1,8 +1,11 @@
 """The options of a crawl, as the database has checked them (docs/options.md)."""
 
+import re
 from typing import Any, Literal
 
 import msgspec
+
+CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
 
 
 class CrawlError(Exception):
@@ -37,9 +40,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, payload: dict[str, Any]) -> 'Options':
         try:
-            return msgspec.convert(payload, cls)
+            options = msgspec.convert(payload, cls)
         except msgspec.ValidationError as error:
             raise CrawlError(f'the options cannot be read: {error}') from error
+        if options.user_agent and CONTROL.search(options.user_agent):
+            raise CrawlError('user_agent has control characters, which no header can carry')
+        return options
 
     @property
     def starts(self) -> list[str]:

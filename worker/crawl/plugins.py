@@ -25,6 +25,8 @@ METHODS: Mapping[Kind, Sequence[str]] = {
     'page_hook': ('change',),
     'job_kind': ('starts', 'read', 'result'),
 }
+# What a plugin may raise and yet is not a matter of the plugin alone.
+OURS = (KeyboardInterrupt, MemoryError)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +115,7 @@ def load(entry_point: EntryPoint) -> Found:
     try:
         plugin = entry_point.load()()
         kind = checked_kind(plugin)
-    except (KeyboardInterrupt, MemoryError):
+    except OURS:
         raise
     except BaseException as error:
         return Found(
@@ -121,7 +123,7 @@ def load(entry_point: EntryPoint) -> Found:
             kind=kind,
             package=package,
             version=version,
-            error=f'{type(error).__name__}: {error}'[:500],
+            error=told(error),
         )
     return Found(name=entry_point.name, kind=kind, package=package, version=version, plugin=plugin)
 
@@ -138,3 +140,24 @@ def checked_kind(plugin: Any) -> Kind:
     if kind == 'extractor' and not isinstance(getattr(plugin, 'version', None), str):
         raise TypeError('it has no version, which is stored with each page')
     return kind
+
+
+def told(error: BaseException) -> str:
+    """One line about what a plugin raised."""
+    try:
+        said = ' '.join(str(error).split())
+    except OURS:
+        raise
+    except BaseException:
+        said = 'which cannot be told'
+    return f'{type(error).__name__}: {said}'[:500]
+
+
+def version_of(plugin: object) -> str:
+    """The version that a plugin gives itself; extractors must have one, others may."""
+    version = getattr(plugin, 'version', None)
+    return str(version)[:100] if isinstance(version, str | int) else ''
+
+
+def named(name: str, version: str) -> str:
+    return f'{name}/{version}' if version else name

@@ -1,18 +1,21 @@
 """From a response to a page: by content type, with its links, its facts and its Markdown.
 
-Decides what is kept (noindex, canonical), and what kind of document a response is. How HTML is
-read is `extract/`'s, what is done with links the loop's. Never raises for what a site sends.
+Decides what kind of document a response is, and whether it is kept (noindex). How HTML is read is
+`extract/`'s, what is done with links, and with a page that names another as its own, the
+frontier's. Never raises for what a site sends.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from worker import pipe
 from worker.crawl.charsets import decode
+from worker.crawl.directives import directives_of
+from worker.crawl.drafts import MAX_CHARACTERS, bounded, run_hooks
 from worker.crawl.extract import Extracted, Extractor, read_html
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
+from worker.crawl.pages import fingerprint_of, made_with, page_of
 from worker.crawl.plugins import PageDraft, PageHook
 from worker.crawl.urls import URL_RULES, Joiner, host_of, join, key_of
 
@@ -25,17 +28,8 @@ TEXT = frozenset({'text/plain'})
 XML = frozenset({'application/xml', 'text/xml', 'application/rss+xml', 'application/atom+xml'})
 # What a compressed sitemap is sent as.
 ZIPPED = frozenset({'application/gzip', 'application/x-gzip', 'application/octet-stream'})
-MAX_LINKS = 5000
-MAX_LINK_BYTES = 1024 * 1024
 MAX_METADATA_HEADINGS = 200
 MAX_FACT = 5000
-# As for the Markdown of HTML: with six bytes for each in JSON it still fits into a message.
-MAX_CHARACTERS = 2_000_000
-
-
-def is_wanted(status: int, headers: Mapping[str, str], *, url: str) -> bool:
-    """Whether the body is worth reading."""
-    return 200 <= status < 300 and kind_of(headers.get('Content-Type'), url) is not None
 
 
 def kind_of(content_type: str | None, url: str) -> str | None:
@@ -56,7 +50,7 @@ def kind_of(content_type: str | None, url: str) -> str | None:
 
 
 class Reader:
-    """Reads the responses of one crawl."""
+    """Reads the responses of one crawl. `agent` is the crawler's product token."""
 
     def __init__(
         self,
@@ -71,34 +65,49 @@ class Reader:
         self._extractor = extractor
         self._hooks = hooks
         self._joiner = Joiner()
+        self.made_with = made_with(options, extractor, hooks)
+
+    def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
+        """Whether the body is worth reading."""
+        return 200 <= status < 300 and kind_of(headers.get('Content-Type'), url) is not None
 
     def read(self, response: 'Response', *, task: pipe.Task, url: str) -> Fetched:
         """What a response with a body that was wanted holds."""
         kind = kind_of(response.headers.get('Content-Type'), url)
         if kind is None:
             return skipped(response, 'content_type')
-        if kind == 'xml' or (kind in ('', 'text') and is_sitemap(response.body)):
-            return self._read_sitemap(response, url)
+        if self._may_be_sitemap(kind, response.body):
+            sitemap = self._read_sitemap(response, url)
+            if sitemap is not None:
+                return sitemap
+            if kind == 'xml':
+                return skipped(response, 'content_type')
         is_html = kind == 'html' or (kind == '' and response.body.lstrip()[:1] == b'<')
         text, charset = decode(response.body, response.headers.get('Content-Type'), is_html=is_html)
         if is_html:
             return self._read_html(response, url, text, charset)
         return self._read_text(response, url, text, charset, is_markdown=kind == 'markdown')
 
+    def _may_be_sitemap(self, kind: str, body: bytes) -> bool:
+        if kind in ('', 'text'):
+            # A list of URLs is a sitemap only for those who look for one.
+            return self._options.strategy == 'sitemap' or is_sitemap(body)
+        return kind == 'xml'
+
     def _read_html(self, response: 'Response', url: str, text: str, charset: str) -> Fetched:
         options = self._options
-        extracted = read_html(text, url=url, markdown=options.markdown, extractor=self._extractor)
-        directives = extracted.robots | header_directives(
-            response.headers.get('X-Robots-Tag'), self._agent
+        extracted = read_html(
+            text,
+            url=url,
+            markdown=options.markdown,
+            extractor=self._extractor,
+            agent=self._agent,
         )
-        is_nofollow = bool(directives & {'nofollow', 'none'}) and not options.follow_nofollow
+        directives = extracted.robots | directives_of(response.headers, self._agent)
         base = join(url, extracted.base) or url if extracted.base else url
-        links = [] if is_nofollow else self._links(base, self._hrefs(extracted))
-        if directives & {'noindex', 'none'} and not options.keep_noindex:
+        links = [] if self._is_nofollow(directives) else self._links(base, self._hrefs(extracted))
+        if self._is_noindex(directives):
             return skipped(response, 'noindex', links=links)
-        canonical = canonical_elsewhere(extracted.canonical, base=base, url=url)
-        if canonical is not None:
-            return skipped(response, 'canonical', links=[canonical, *links])
         draft = PageDraft(
             url=url,
             http_status=response.status,
@@ -108,8 +117,19 @@ class Reader:
             metadata=facts_of(extracted, charset),
         )
         return self._page(
-            response, draft, extracted.extractor, extracted.extractor_version, text=text
+            response,
+            draft,
+            extracted.extractor,
+            extracted.extractor_version,
+            text=text,
+            canonical=canonical_elsewhere(extracted.canonical, base=base, url=url),
         )
+
+    def _is_nofollow(self, directives: frozenset[str]) -> bool:
+        return bool(directives & {'nofollow', 'none'}) and not self._options.follow_nofollow
+
+    def _is_noindex(self, directives: frozenset[str]) -> bool:
+        return bool(directives & {'noindex', 'none'}) and not self._options.keep_noindex
 
     def _hrefs(self, extracted: Extracted) -> Iterable[str]:
         if self._options.follow_nofollow:
@@ -117,15 +137,7 @@ class Reader:
         return (anchor.href for anchor in extracted.anchors if not anchor.is_nofollow)
 
     def _links(self, base: str, hrefs: Iterable[str]) -> list[str]:
-        links = self._joiner.links(base, hrefs)
-        if len(links) <= 200:
-            return links
-        room = MAX_LINK_BYTES
-        for nth, link in enumerate(links):
-            room -= len(link)
-            if room < 0 or nth == MAX_LINKS:
-                return links[:nth]
-        return links
+        return bounded(self._joiner.links(base, hrefs))
 
     def _read_text(
         self, response: 'Response', url: str, text: str, charset: str, *, is_markdown: bool
@@ -133,31 +145,36 @@ class Reader:
         from worker.crawl.llms_txt import links_of
 
         text = text[:MAX_CHARACTERS]
+        directives = directives_of(response.headers, self._agent)
+        is_followed = is_markdown and not self._is_nofollow(directives)
+        links = self._links(url, links_of(text)) if is_followed else []
+        if self._is_noindex(directives):
+            return skipped(response, 'noindex', links=links)
         is_kept = self._options.markdown != 'none'
         draft = PageDraft(
             url=url,
             http_status=response.status,
             title=first_heading(text) if is_markdown else None,
             markdown=text if is_kept else None,
-            links=self._links(url, links_of(text)) if is_markdown else [],
+            links=links,
             metadata={'charset': charset, 'url_rules': URL_RULES},
         )
         return self._page(response, draft, 'as-is' if is_kept else None, '1', text=text)
 
-    def _read_sitemap(self, response: 'Response', url: str) -> Fetched:
+    def _read_sitemap(self, response: 'Response', url: str) -> Fetched | None:
         from worker.crawl.sitemap import NotASitemap, parse_sitemap
 
         try:
             sitemap = parse_sitemap(response.body)
         except NotASitemap:
-            return skipped(response, 'content_type')
-        links = self._joiner.links(url, [*sitemap.sitemaps, *sitemap.pages])
+            return None
         return Fetched(
             status='done',
             http_status=response.status,
             bytes=len(response.body),
-            links=links,
+            links=self._joiner.links(url, sitemap.pages),
             link_kind='sitemap',
+            sitemaps=self._joiner.links(url, sitemap.sitemaps),
             seconds=response.seconds,
         )
 
@@ -169,14 +186,19 @@ class Reader:
         extractor_version: str | None,
         *,
         text: str,
+        canonical: str | None = None,
     ) -> Fetched:
-        hook_errors = self._run_hooks(draft)
-        if hook_errors:
-            draft.metadata['hook_errors'] = hook_errors
+        if self._hooks:
+            url = draft.url
+            draft = run_hooks(
+                self._hooks, draft, joined=lambda hrefs: self._joiner.links(url, hrefs)
+            )
+        draft.metadata['made_with'] = self.made_with
         return Fetched(
             status='done',
             http_status=response.status,
             bytes=len(response.body),
+            canonical=canonical,
             links=draft.links,
             seconds=response.seconds,
             fingerprint=fingerprint_of(response, draft),
@@ -188,50 +210,6 @@ class Reader:
                 text=text,
             ),
         )
-
-    def _run_hooks(self, draft: PageDraft) -> list[str]:
-        errors: list[str] = []
-        for name, hook in self._hooks:
-            try:
-                hook.change(draft)
-            except Exception as error:
-                errors.append(f'{name}: {type(error).__name__}: {error}'[:300])
-        return errors
-
-
-def page_of(
-    response: 'Response',
-    draft: PageDraft,
-    *,
-    extractor: str | None = None,
-    extractor_version: str | None = None,
-    text: str,
-) -> pipe.Page:
-    # What a reader would see decides whether a page has changed: a token in a script does not.
-    seen = text if draft.markdown is None else f'{draft.title}\n{draft.markdown}'
-    return pipe.Page(
-        url=draft.url,
-        http_status=response.status,
-        content_hash=hashlib.sha256(seen.encode('utf-8', 'replace')).hexdigest(),
-        title=draft.title,
-        markdown=draft.markdown,
-        links=draft.links,
-        metadata=draft.metadata,
-        etag=header(response, 'ETag'),
-        last_modified=header(response, 'Last-Modified'),
-        extractor=extractor,
-        extractor_version=extractor_version,
-    )
-
-
-def fingerprint_of(response: 'Response', draft: PageDraft) -> int:
-    """What pages share that only echo: their words. Their links differ, the next one at least."""
-    return hash((draft.title, draft.markdown) if draft.markdown else response.body)
-
-
-def header(response: 'Response', name: str) -> str | None:
-    value = response.headers.get(name)
-    return value[:1000] if value else None
 
 
 def skipped(response: 'Response', reason: pipe.SkipReason, *, links: Sequence[str] = ()) -> Fetched:
@@ -249,23 +227,6 @@ def is_sitemap(body: bytes) -> bool:
     from worker.crawl.sitemap import looks_like_sitemap
 
     return looks_like_sitemap(body)
-
-
-def header_directives(value: str | None, agent: str) -> frozenset[str]:
-    """Of X-Robots-Tag: those for everybody, and those for us."""
-    if not value:
-        return frozenset()
-    directives: set[str] = set()
-    is_for_us = True
-    for part in value.lower().split(','):
-        name, colon, rest = part.strip().partition(':')
-        if colon and name not in ('unavailable_after', 'max-snippet', 'max-image-preview'):
-            # A name holds for what follows it, up to the next name.
-            is_for_us = name.strip() == agent
-            part = rest
-        if is_for_us:
-            directives.add(part.strip())
-    return frozenset(directives)
 
 
 def canonical_elsewhere(href: str | None, *, base: str, url: str) -> str | None:

@@ -25,7 +25,7 @@ _FIELDS = {
 }  # fmt: skip
 _LINE_END = re.compile('\r\n|\r|\n')
 _TOKEN = re.compile('[A-Za-z_-]+')
-_COMPATIBLE = re.compile(r'\(compatible;\s*([A-Za-z_-]+)')
+_COMPATIBLE = re.compile(r'[(;]\s*compatible;\s*([A-Za-z_-]+)', re.IGNORECASE)
 _NORMAL_PATH = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!&'()+,;=]*")
 _ESCAPE = re.compile('%([0-9A-Fa-f]{2})')
 _KEPT = "-._~:/?#[]@!&'()+,;=%"

@@ -20,6 +20,7 @@ MAX_LINK_LENGTH = 4096
 _GZIP = b'\x1f\x8b'
 _CHUNK = 64 * 1024
 _ROOT = re.compile(rb'<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]', re.IGNORECASE)
+_URL_LINE = re.compile(rb'https?://\S+[ \t]*(?:[\r\n]|\Z)', re.IGNORECASE)
 _ROOTS = frozenset({'urlset', 'sitemapindex', 'rss', 'feed', 'rdf'})
 
 
@@ -169,7 +170,8 @@ class _Reader:
 
 
 def _read_lines(first: bytes, chunks: Iterator[bytes]) -> Sitemap:
-    if not first[:8].lower().startswith((b'http://', b'https://')):
+    # A URL, and nothing else on its line: prose may begin with one.
+    if not _URL_LINE.match(first):
         raise NotASitemap('the sitemap is neither XML nor a list of URLs')
     pages: dict[str, None] = {}
     rest = first

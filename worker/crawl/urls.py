@@ -45,6 +45,7 @@ SESSION_PARAMETERS = frozenset({
 MAYBE_SESSION_PARAMETERS = frozenset({'s', 'sid', 'session'})
 
 _WEB: Final = ('https:', 'http:')
+_NOTHING: Final[dict[str, str | None]] = {}
 _ESCAPE = re.compile('%([0-9A-Fa-f]{2})?')
 _UNRESERVED = frozenset('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~')
 _HASH = re.compile('[0-9A-Fa-f]{32,64}')
@@ -124,8 +125,9 @@ class Joiner:
         here = _join_or_none(page, '')
         if self.young_entries >= self.max_young:
             self.old, self.young, self.young_entries = self.young, {}, 0
-        of_site = self.young.setdefault(origin, {})
-        of_directory = self.young.setdefault(directory, {})
+        # Made when there is something to keep: directories without end would be kept for nothing.
+        of_site = self.young.get(origin, _NOTHING)
+        of_directory = self.young.get(directory, _NOTHING)
         found: dict[str | None, None] = {}
         for href in dict.fromkeys(hrefs):
             if href in of_site:
@@ -153,7 +155,7 @@ class Joiner:
             url = _join_or_none(page, href)
         # A single page cannot break the bound, however many links it has.
         if self.young_entries < self.max_young:
-            self.young[place][href] = url
+            self.young.setdefault(place, {})[href] = url
             self.young_entries += 1
         return url
 

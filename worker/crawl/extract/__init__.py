@@ -53,26 +53,33 @@ def read_html(
     url: str,
     markdown: Literal['main', 'full', 'none'],
     extractor: Extractor | None = None,
+    agent: str = 'silkline',
 ) -> Extracted:
-    """Read one page. Never raises, whatever the HTML or the extractor."""
+    """Read one page. Never raises, whatever the HTML or the extractor.
+
+    `agent` is the name, in lower case, under which a page may have robots directives for us.
+    """
     facts = Facts()
     text: str | None = None
     error: str | None = None
     name, version = EXTRACTOR, EXTRACTOR_VERSION
     try:
         document = parse_html(html)
-        facts = read_facts(document)
+        facts = read_facts(document, agent=agent)
         if markdown == 'none':
             pass
         elif extractor is None:
             text = _built_in(document, facts, html=html, url=url, is_full=markdown == 'full')
         else:
             name, version = extractor.name, extractor.version
-            text = extractor.markdown(html, url=url)[:MAX_MARKDOWN]
+            text = _checked(extractor.markdown(html, url=url))
     except TooCostly as caught:
         error = f'read as plain text: {caught}'
         facts, text = _without_tree(html, wants_text=markdown != 'none')
-    except Exception as caught:
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as caught:
+        # An extractor of a plugin may raise anything.
         error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:MAX_ERROR]
     return Extracted(
         title=facts.title,
@@ -97,6 +104,13 @@ def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full:
     if is_full:
         return builtin.full_markdown(document, facts, url=url)
     return builtin.main_markdown(document, facts, html=html, url=url)
+
+
+def _checked(text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f'its Markdown is of type {type(text).__name__}, not text')
+    # A plain one: subclasses, such as a parser's, cannot be sent.
+    return str.__str__(text[:MAX_MARKDOWN])
 
 
 def _without_tree(html: str, *, wants_text: bool) -> tuple[Facts, str | None]:

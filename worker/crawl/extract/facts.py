@@ -15,7 +15,6 @@ MAX_TITLE = 1_000
 MAX_DESCRIPTION = 5_000
 MAX_HREF = 10_000
 MAX_MARKDOWN = 2_000_000
-ROBOTS_NAMES = frozenset({'robots', 'silkline'})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Facts:
     headings: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
 
 
-def read_facts(document: Document) -> Facts:
+def read_facts(document: Document, *, agent: str) -> Facts:
     title = description = social = social_title = canonical = base = None
     is_article = False
     robots: set[str] = set()
@@ -64,7 +63,7 @@ def read_facts(document: Document) -> Facts:
                 is_article = is_article or content.strip().lower().startswith('article')
             elif name == 'article:published_time':
                 is_article = True
-            elif name in ROBOTS_NAMES:
+            elif name == 'robots' or (name and name == agent):
                 robots.update(content.lower().replace(',', ' ').split())
             elif name == 'description':
                 description = description or one_line(content, MAX_DESCRIPTION)

@@ -1,4 +1,4 @@
-"""The crawl engine on real parts: a site on loopback, a stack, a worker, and what is stored."""
+"""What of a site is crawled and stored: strategies, scope, options."""
 
 import asyncio
 import gzip
@@ -6,85 +6,12 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
-from uuid import uuid4
 
-import pytest
 from aiohttp import web
 
+from tests.support.crawls import crawl, ends, enqueue, pages, robots
 from tests.support.site import Answer, Site, page, redirect
-from tests.support.stack import StackProcess, own_stack
-from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
-
-LOOPBACK = ('--allow-network', '127.0.0.1/32', '--allow-network', '127.0.0.3/32')
-
-
-@pytest.fixture(scope='module')
-def stack() -> Iterator[StackProcess]:
-    with own_stack() as stack:
-        yield stack
-
-
-@pytest.fixture(scope='module')
-def worker(stack: StackProcess) -> Iterator[WorkerProcess]:
-    with (
-        TemporaryDirectory(prefix='silkline-') as state,
-        WorkerProcess(stack, Path(state), '--slots', '4', *LOOPBACK) as worker,
-    ):
-        yield worker
-
-
-@pytest.fixture
-def queue(stack: StackProcess, worker: WorkerProcess) -> Iterator[Queue]:
-    queue = Queue(stack)
-    yield queue
-    queue.clear()
-    queue.close()
-
-
-def crawl(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
-    """Crawl a site to its end; answers the job. Failed pages are tried again soon."""
-    job = enqueue(queue, site, path, **options)
-    queue.wait_for('completed', job)
-    return job
-
-
-def enqueue(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
-    source = options.pop('source_id', uuid4().hex)
-    payload = {'url': site.url + path, 'retry_seconds': 0.05, **options}
-    if 'urls' in options:
-        del payload['url']
-    return queue.stack.rpc('enqueue_crawl_job', p_payload=payload, p_source_id=source)[0]['id']
-
-
-def ends(queue: Queue, job: str, site: Site) -> dict[str, str]:
-    """How each URL ended: done, or its reason or error. URLs of the site by their path."""
-    rows = queue.rows(
-        'select url, status, skip_reason, last_error from crawl_tasks where job_id = %s', [job]
-    )
-    return {
-        row['url'].removeprefix(site.url): row['skip_reason'] or row['last_error'] or row['status']
-        for row in rows
-    }
-
-
-def pages(queue: Queue, job: str, site: Site) -> dict[str, dict[str, Any]]:
-    rows = queue.rows(
-        'select page.* from crawl_tasks as task join crawl_pages as page on page.id = task.page_id'
-        ' where task.job_id = %s',
-        [job],
-    )
-    return {row['url'].removeprefix(site.url): row for row in rows}
-
-
-def robots(*lines: str) -> Answer:
-    return Answer('\n'.join(['User-agent: *', *lines]), type='text/plain')
-
 
 # A site, whole
 
@@ -358,189 +285,70 @@ def test_what_is_no_page_is_skipped_and_texts_are_kept_as_they_are(queue: Queue)
         assert stored['/bare']['title'] == 'Bare'
 
 
-# Again
+def test_a_canonical_url_is_fetched_whatever_the_strategy(queue: Queue) -> None:
+    copy = Answer('<link rel="canonical" href="/real"><title>C</title><p>Words.</p>')
+    with Site({'/copy': copy, '/real': page(), '/': page('/copy')}) as site:
+        job = crawl(queue, site, '/copy', strategy='page')
+        assert ends(queue, job, site) == {'/copy': 'canonical', '/real': 'done'}
+        job = crawl(queue, site, max_depth=1)
+        assert ends(queue, job, site) == {'/': 'done', '/copy': 'canonical', '/real': 'done'}
 
 
-def test_a_recrawl_asks_for_changes_and_a_304_keeps_its_links(queue: Queue) -> None:
-    def tagged(answer: Answer, tag: str) -> Answer:
-        return Answer(answer.body, headers={'ETag': f'"{tag}"'})
+def test_pages_that_name_each_other_as_canonical_are_not_both_dropped(queue: Queue) -> None:
+    def named(path: str) -> Answer:
+        return Answer(f'<link rel="canonical" href="{path}"><title>{path}</title><p>Words.</p>')
 
-    first = {'/': page('/a', '/b'), '/a': page('/c'), '/b': page(), '/c': page()}
+    with Site({'/a': named('/b'), '/b': named('/a'), '/out': named('/private/x')}) as site:
+        job = crawl(queue, site, '/a', strategy='page')
+        assert sorted(ends(queue, job, site).values()) == ['canonical', 'done']
+        job = crawl(queue, site, '/out', strategy='page', exclude=['/private/'])
+        assert ends(queue, job, site) == {'/out': 'done'}
+
+
+def test_an_index_of_sitemaps_is_followed_whatever_the_scope_of_pages(queue: Queue) -> None:
+    with Site({path: page(text=path) for path in ('/docs/1', '/docs/2', '/blog/3')}) as site:
+        site.pages['/docs/index.xml'] = Answer(
+            sitemap(site, 'sitemapindex', '/maps/a.xml', '/maps/b.txt'), type='text/xml'
+        )
+        site.pages['/maps/a.xml'] = Answer(
+            sitemap(site, 'urlset', '/docs/1', '/blog/3'), type='text/xml'
+        )
+        site.pages['/maps/b.txt'] = Answer(f'{site.url}/docs/2\n', type='text/plain')
+        job = crawl(queue, site, '/docs/index.xml', strategy='sitemap', include=['/docs/'])
+        assert pages(queue, job, site).keys() == {'/docs/1', '/docs/2'}
+        assert ends(queue, job, site)['/blog/3'] == 'excluded'
+        job = crawl(queue, site, '/docs/index.xml', strategy='sitemap', scope='prefix')
+        assert pages(queue, job, site).keys() == {'/docs/1', '/docs/2'}
+
+
+def test_a_url_that_was_found_too_deep_is_fetched_when_a_shorter_way_leads_there(
+    queue: Queue,
+) -> None:
+    tries = Counter[str]()
 
     async def answer(request: web.Request) -> Answer:
-        if (known := current.get(request.path)) is None:
-            return Answer(status=404)
-        tag = known.headers['ETag']
-        if request.headers.get('If-None-Match') == tag:
-            return Answer(status=304, headers={'ETag': tag})
-        return known
+        tries[request.path] += 1
+        if request.path == '/late' and tries['/late'] == 1:
+            return Answer(status=500)
+        return {
+            '/': page('/early', '/late'),
+            '/early': page('/deeper'),
+            '/deeper': page('/goal'),
+            '/late': page('/goal'),
+            '/goal': page(text='The goal.'),
+        }[request.path]
 
-    current = {path: tagged(one, path) for path, one in first.items()}
-    with Site(answer=answer) as site:
-        crawl(queue, site, source_id='again')
-        current['/b'] = tagged(page(text='Other words.'), 'new')
-        site.log.clear()
-        job = crawl(queue, site, source_id='again')
-        assert set(ends(queue, job, site).values()) == {'done'}
-        assert set(site.asked()) == {'/', '/a', '/b', '/c'}
-        versions = {path: row['version'] for path, row in pages(queue, job, site).items()}
-        assert versions == {'/': 1, '/a': 1, '/b': 2, '/c': 1}
-        told = queue.progress(job)
-        assert (told['pages_new'], told['pages_changed'], told['pages_unchanged']) == (0, 1, 3)
-
-        site.log.clear()
-        crawl(queue, site, source_id='again', only_changes=False)
-        assert all('If-None-Match' not in asked.headers for asked in site.log)
+    with Site({'/robots.txt': robots()}, answer=answer) as site:
+        job = crawl(queue, site, max_depth=2, retry_seconds=1)
+        assert ends(queue, job, site)['/goal'] == 'done'
 
 
-# Trouble
-
-
-def failing(status: int, headers: Mapping[str, str] = {}) -> Answer:
-    return Answer('<title>Sorry</title>', status=status, headers=headers)
-
-
-def test_a_site_where_every_page_fails_ends_as_completed_with_its_failures(queue: Queue) -> None:
-    with Site({'/': page(*(f'/{n}' for n in range(40)))}) as site:
+def test_pages_that_are_too_large_are_paid_and_what_was_not_asked_for_is_not(
+    queue: Queue,
+) -> None:
+    with Site({'/': page(*(f'/{n}' for n in range(40)), '/private/x', '/private/y')}) as site:
+        site.pages['/robots.txt'] = robots('Disallow: /private/')
         for number in range(40):
-            site.pages[f'/{number}'] = failing(500)
-        job = crawl(queue, site)
-        reasons = ends(queue, job, site)
-        assert reasons.pop('/') == 'done'
-        assert len(reasons) == 40
-        assert all('HTTP 500 Internal Server Error' in error for error in reasons.values())
-        assert max(site.asked().values()) <= 3
-        told = queue.progress(job)
-        assert (told['status'], told['pages_failed']) == ('completed', 40)
-
-
-def test_a_start_that_nobody_serves_ends_as_completed_with_its_error(queue: Queue) -> None:
-    with Site() as site:
-        pass
-    job = crawl(queue, site, obey_robots=False)
-    [error] = ends(queue, job, site).values()
-    assert error == '127.0.0.1 takes no connection'
-    assert queue.progress(job)['pages_failed'] == 1
-
-
-def test_a_host_that_resets_every_connection_is_given_up_with_the_reason(queue: Queue) -> None:
-    async def answer(request: web.Request) -> Answer:
-        if request.path == '/':
-            return page(*(f'/{number}' for number in range(60)))
-        assert request.transport is not None
-        request.transport.abort()
-        return Answer()
-
-    with Site({'/robots.txt': robots()}, answer=answer) as site:
-        job = crawl(queue, site)
-        reasons = ends(queue, job, site)
-        assert reasons.pop('/') == 'done'
-        assert len(reasons) == 60
-        assert all('closed' in error or 'given up' in error for error in reasons.values())
-        assert queue.progress(job)['pages_failed'] == 60
-        # Given up, not asked three times each.
-        assert sum(site.asked().values()) < 60
-
-
-def test_a_page_that_fails_at_first_is_tried_again(queue: Queue) -> None:
-    tries: dict[str, int] = {}
-
-    async def answer(request: web.Request) -> Answer:
-        tries[request.path] = tries.get(request.path, 0) + 1
-        if request.path == '/busy' and tries['/busy'] == 1:
-            return failing(429, {'Retry-After': '1'})
-        if request.path == '/flaky' and tries['/flaky'] < 3:
-            return failing(502)
-        return page('/flaky', '/busy')
-
-    with Site({'/robots.txt': robots()}, answer=answer) as site:
-        job = crawl(queue, site)
-        assert ends(queue, job, site) == {'/': 'done', '/flaky': 'done', '/busy': 'done'}
-        times = [asked.at for asked in site.log if asked.path == '/busy']
-        assert times[1] - times[0] >= 1
-
-
-def test_a_site_that_wants_no_more_visitors_is_given_up(queue: Queue) -> None:
-    with Site({'/': page('/a', '/b'), '/a': failing(503), '/b': failing(503)}) as site:
-        job = crawl(queue, site)
-        reasons = ends(queue, job, site)
-        assert all('HTTP 503' in reasons[path] for path in ('/a', '/b'))
-
-
-def test_a_site_that_wants_much_patience_gives_its_slot_back_meanwhile(queue: Queue) -> None:
-    with Site({'/': page('/a'), '/a': failing(429, {'Retry-After': '1800'})}) as site:
-        job = enqueue(queue, site)
-        wait_until(
-            lambda: (row := queue.job(job))['attempt'] == 1 and row['status'] == 'pending',
-            seconds=20,
-            what='the job back in line',
-        )
-        assert queue.job(job)['retry_count'] == 0
-        [wait] = queue.rows(
-            'select extract(epoch from run_after - now())::float as seconds from crawl_jobs'
-            ' where id = %s',
-            [job],
-        )
-        assert 1500 < wait['seconds'] <= 1800
-        assert pages(queue, job, site).keys() == {'/'}
-
-
-def test_crawl_delay_lies_between_requests(queue: Queue) -> None:
-    site_pages = {'/': page('/a', '/b'), '/a': page(), '/b': page()}
-    with Site({**site_pages, '/robots.txt': robots('Crawl-delay: 0.5')}) as site:
-        crawl(queue, site)
-        times = [asked.at for asked in site.log if asked.path != '/robots.txt']
-        assert len(times) == 3
-        assert all(later - earlier >= 0.45 for earlier, later in pairwise(times))
-
-
-def test_robots_txt_is_fetched_once_for_all_jobs(queue: Queue) -> None:
-    with Site({'/': page(), '/robots.txt': robots()}) as site:
-        crawl(queue, site)
-        crawl(queue, site)
-        assert sum(asked.path == '/robots.txt' for asked in site.log) == 1
-
-
-def test_no_page_is_fetched_while_robots_txt_is_not_to_be_had(queue: Queue) -> None:
-    with Site({'/': page(), '/robots.txt': failing(500)}) as site:
-        job = crawl(queue, site)
-        assert ends(queue, job, site) == {'/': 'host_unavailable'}
-        assert site.asked() == {}
-        assert sum(asked.path == '/robots.txt' for asked in site.log) == 3
-        job = crawl(queue, site, obey_robots=False)
-        assert ends(queue, job, site) == {'/': 'done'}
-
-
-def test_a_network_that_the_operator_did_not_allow_is_not_reached(queue: Queue) -> None:
-    with Site({'/': page()}, address='127.0.0.2') as site:
-        job = crawl(queue, site)
-        assert ends(queue, job, site) == {'/': 'forbidden_address'}
-        assert site.log == []
-
-
-def test_a_slow_host_holds_up_no_other_of_a_list(queue: Queue) -> None:
-    with (
-        Site({'/robots.txt': robots('Crawl-delay: 60')}) as slow,
-        Site({'/robots.txt': robots()}, address='127.0.0.3') as fast,
-    ):
-        urls: list[str] = []
-        for site in (slow, fast):
-            for number in range(40):
-                site.pages[f'/{number}'] = page(text=f'Words {number}.')
-                urls.append(f'{site.url}/{number}')
-        job = enqueue(queue, slow, strategy='list', urls=urls, concurrency=4)
-        wait_until(lambda: len(fast.asked()) == 40, seconds=20, what='the pages of the fast host')
-        assert len(slow.asked()) == 1
-        queue.press('cancel', job)
-
-
-def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> None:
-    async def answer(request: web.Request) -> Answer:
-        number = int(request.query.get('page', 0))
-        return page('/?page=1') if not number else page(*(f'/?page={n}' for n in range(1, 500)))
-
-    with Site({'/robots.txt': robots()}, answer=answer) as site:
-        job = crawl(queue, site)
-        reasons = Counter(ends(queue, job, site).values())
-        assert reasons['done'] < 60
-        assert reasons['trap'] > 400
+            site.pages[f'/{number}'] = page(text='x' * 9000)
+        crawl(queue, site, max_pages=5, max_page_bytes=8000)
+        assert len(site.asked()) == 5

@@ -1,0 +1,114 @@
+"""A site that was crawled before: changes only, and nothing of it lost."""
+
+import asyncio
+
+from aiohttp import web
+
+from tests.support.crawls import crawl, ends, enqueue, pages
+from tests.support.site import NOT_FOUND, Answer, Handler, Site, page
+from tests.support.waiting import wait_until
+from tests.support.worker import Queue
+
+
+def test_a_recrawl_asks_for_changes_and_a_304_keeps_its_links(queue: Queue) -> None:
+    def tagged(answer: Answer, tag: str) -> Answer:
+        return Answer(answer.body, headers={'ETag': f'"{tag}"'})
+
+    first = {'/': page('/a', '/b'), '/a': page('/c'), '/b': page(), '/c': page()}
+
+    async def answer(request: web.Request) -> Answer:
+        if (known := current.get(request.path)) is None:
+            return Answer(status=404)
+        tag = known.headers['ETag']
+        if request.headers.get('If-None-Match') == tag:
+            return Answer(status=304, headers={'ETag': tag})
+        return known
+
+    current = {path: tagged(one, path) for path, one in first.items()}
+    with Site(answer=answer) as site:
+        crawl(queue, site, source_id='again')
+        current['/b'] = tagged(page(text='Other words.'), 'new')
+        site.log.clear()
+        job = crawl(queue, site, source_id='again')
+        assert set(ends(queue, job, site).values()) == {'done'}
+        assert set(site.asked()) == {'/', '/a', '/b', '/c'}
+        versions = {path: row['version'] for path, row in pages(queue, job, site).items()}
+        assert versions == {'/': 1, '/a': 1, '/b': 2, '/c': 1}
+        told = queue.progress(job)
+        assert (told['pages_new'], told['pages_changed'], told['pages_unchanged']) == (0, 1, 3)
+
+        site.log.clear()
+        crawl(queue, site, source_id='again', only_changes=False)
+        assert all('If-None-Match' not in asked.headers for asked in site.log)
+
+
+def with_etags(site_pages: dict[str, Answer], *, delay_seconds: float = 0.0) -> Handler:
+    """Serve pages with tags of their content, and 304 to whoever has it."""
+
+    async def answer(request: web.Request) -> Answer:
+        await asyncio.sleep(delay_seconds)
+        known = site_pages.get(request.path)
+        if known is None:
+            return NOT_FOUND
+        tag = f'"{hash(known.body)}"'
+        if request.headers.get('If-None-Match') == tag:
+            return Answer(status=304, headers={'ETag': tag})
+        return Answer(known.body, type=known.type, headers={'ETag': tag})
+
+    return answer
+
+
+def tree(width: int) -> dict[str, Answer]:
+    """Pages that only one other links to."""
+    site_pages = {'/': page(*(f'/hub/{n}' for n in range(width)))}
+    for number in range(width):
+        site_pages[f'/hub/{number}'] = page(f'/leaf/{number}', text=f'Hub {number}.')
+        site_pages[f'/leaf/{number}'] = page(text=f'Leaf {number}.')
+    return site_pages
+
+
+def test_links_of_unchanged_pages_are_not_lost_in_a_slow_recrawl(queue: Queue) -> None:
+    with Site(answer=with_etags(tree(30), delay_seconds=0.2)) as site:
+        assert len(ends(queue, crawl(queue, site, source_id='slow'), site)) == 61
+        again = crawl(queue, site, source_id='slow')
+        assert len(ends(queue, again, site)) == 61
+        assert queue.progress(again)['pages_unchanged'] == 61
+
+
+def test_links_of_unchanged_pages_are_not_lost_over_pauses(queue: Queue) -> None:
+    with Site(answer=with_etags(tree(30), delay_seconds=0.2)) as site:
+        crawl(queue, site, source_id='pauses')
+        again = enqueue(queue, site, source_id='pauses')
+        for seen in (1, 10, 25):
+            asked = len(site.log) + seen
+            wait_until(lambda asked=asked: len(site.log) >= asked, seconds=20, what='requests')
+            queue.press('pause', again)
+            wait_until(lambda: not queue.progress(again)['is_saving'], what='the pause')
+            queue.press('resume', again)
+        queue.wait_for('completed', again)
+        assert len(ends(queue, again, site)) == 61
+
+
+def test_links_that_changed_alone_are_those_of_the_next_304(queue: Queue) -> None:
+    def front(*links: str) -> Answer:
+        menu = ''.join(f'<a href="{link}">x</a>' for link in links)
+        return Answer(str(page().body).replace('<main>', f'<nav>{menu}</nav><main>'))
+
+    site_pages = {'/': front('/a'), '/a': page(text='A.'), '/b': page(text='B.')}
+    with Site(answer=with_etags(site_pages)) as site:
+        crawl(queue, site, source_id='menu')
+        site_pages['/'] = front('/a', '/b')
+        crawl(queue, site, source_id='menu')
+        third = crawl(queue, site, source_id='menu')
+        assert ends(queue, third, site) == {'/': 'done', '/a': 'done', '/b': 'done'}
+        assert {row['version'] for row in pages(queue, third, site).values()} == {1}
+
+
+def test_a_page_made_with_other_options_is_fetched_anew(queue: Queue) -> None:
+    marked = Answer(str(page().body).replace('<main>', '<main><a rel="nofollow" href="/n">n</a>'))
+    with Site(answer=with_etags({'/': marked, '/n': page(text='N.')})) as site:
+        first = crawl(queue, site, source_id='options', markdown='none', follow_nofollow=True)
+        assert pages(queue, first, site).keys() == {'/', '/n'}
+        second = crawl(queue, site, source_id='options')
+        assert ends(queue, second, site) == {'/': 'done'}
+        assert pages(queue, second, site)['/']['markdown']

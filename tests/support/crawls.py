@@ -1,0 +1,49 @@
+"""Crawls of sites on loopback by a real worker, and what became of them."""
+
+from typing import Any
+from uuid import uuid4
+
+from tests.support.site import Answer, Site
+from tests.support.worker import Queue
+
+# What the worker of these tests may reach; 127.0.0.2 is out of bounds.
+LOOPBACK = ('--allow-network', '127.0.0.1/32', '--allow-network', '127.0.0.3/32')
+
+
+def crawl(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
+    """Crawl a site to its end; answers the job. Failed pages are tried again soon."""
+    job = enqueue(queue, site, path, **options)
+    queue.wait_for('completed', job)
+    return job
+
+
+def enqueue(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
+    source = options.pop('source_id', uuid4().hex)
+    payload = {'url': site.url + path, 'retry_seconds': 0.05, **options}
+    if 'urls' in options:
+        del payload['url']
+    return queue.stack.rpc('enqueue_crawl_job', p_payload=payload, p_source_id=source)[0]['id']
+
+
+def ends(queue: Queue, job: str, site: Site) -> dict[str, str]:
+    """How each URL ended: done, or its reason or error. URLs of the site by their path."""
+    rows = queue.rows(
+        'select url, status, skip_reason, last_error from crawl_tasks where job_id = %s', [job]
+    )
+    return {
+        row['url'].removeprefix(site.url): row['skip_reason'] or row['last_error'] or row['status']
+        for row in rows
+    }
+
+
+def pages(queue: Queue, job: str, site: Site) -> dict[str, dict[str, Any]]:
+    rows = queue.rows(
+        'select page.* from crawl_tasks as task join crawl_pages as page on page.id = task.page_id'
+        ' where task.job_id = %s',
+        [job],
+    )
+    return {row['url'].removeprefix(site.url): row for row in rows}
+
+
+def robots(*lines: str) -> Answer:
+    return Answer('\n'.join(['User-agent: *', *lines]), type='text/plain')

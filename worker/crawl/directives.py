@@ -1,0 +1,88 @@
+"""What X-Robots-Tag says about a response: to everybody, and to one crawler.
+
+`name: words` is for the crawler of that name, up to the next name; yet many directives have a
+value behind a colon as well. Only the directives are given back, without their values; a page
+whose `unavailable_after` has passed is `noindex`. What is done about them is `reading.py`'s.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+HEADER = 'X-Robots-Tag'
+PLAIN = frozenset({
+    'all', 'index', 'follow', 'noindex', 'nofollow', 'none', 'noarchive', 'nocache', 'nosnippet',
+    'noimageindex', 'notranslate', 'noodp', 'noydir', 'nositelinkssearchbox', 'indexifembedded',
+    'noai', 'noimageai',
+})  # fmt: skip
+WITH_VALUE = frozenset({
+    'unavailable_after', 'max-snippet', 'max-image-preview', 'max-video-preview',
+})  # fmt: skip
+# Other words for everybody.
+EVERYBODY = frozenset({'*', 'robots'})
+
+# Between commas; the one behind a day of the week belongs to the date.
+_PARTS = re.compile(
+    r'[^,]*?\bunavailable_after\s*:\s*(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\s*,)?[^,]*|[^,]+'
+)
+
+
+def directives_of(headers: Mapping[str, str], agent: str) -> frozenset[str]:
+    """The directives of all such headers that are for everybody, or for `agent` (lower case)."""
+    if HEADER not in headers:
+        return frozenset()
+    # A header may come more than once; mappings of others, such as a plugin's, hold it once.
+    getall = getattr(headers, 'getall', None)
+    values: Iterable[str] = getall(HEADER) if getall is not None else (headers[HEADER],)
+    found: set[str] = set()
+    for value in values:
+        found |= _read(value.lower(), agent)
+    return frozenset(found)
+
+
+def _read(value: str, agent: str) -> set[str]:
+    found: set[str] = set()
+    is_for_us = True
+    for part in _PARTS.findall(value):
+        name, words = _named(part.strip(), agent)
+        if name is not None:
+            is_for_us = name == agent or name in EVERYBODY
+        if not is_for_us:
+            continue
+        directive, colon, rest = words.partition(':')
+        directive = directive.strip()
+        if directive == 'unavailable_after':
+            if _is_past(rest.strip()):
+                found.add('noindex')
+        elif colon:
+            found.add(directive)
+        else:
+            found.update(words.replace(';', ' ').split())
+    return found
+
+
+def _named(part: str, agent: str) -> tuple[str | None, str]:
+    """The crawler that a part is for, if it names one, and the rest of it."""
+    name, colon, rest = part.partition(':')
+    name, rest = name.strip(), rest.strip()
+    if not colon or name in WITH_VALUE:
+        return None, part
+    if name in EVERYBODY or (name and name == agent):
+        return name, rest
+    first = re.split(r'[\s:;]', rest, maxsplit=1)[0]
+    return (name, rest) if first in PLAIN or first in WITH_VALUE else (None, part)
+
+
+def _is_past(date: str) -> bool:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        when = datetime.fromisoformat(date.upper())
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(date)
+        except (ValueError, TypeError, OverflowError):
+            return False
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return when < datetime.now(UTC)

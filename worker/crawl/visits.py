@@ -1,0 +1,191 @@
+"""One URL from its turn to its end: whether it is fetched at all, and what came of it.
+
+Owns what an outcome means: for the URL (done, skipped, failed, tried again), for its host (well or
+not) and for the frontier (links, where it leads). When it is its turn is `hosts.py`'s and
+`loop.py`'s; what a response holds is the fetcher's.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from worker import pipe
+from worker.crawl.fetched import Fetched, Fetcher
+from worker.crawl.frontier import Frontier
+from worker.crawl.hosts import Host
+from worker.crawl.manners import Manners
+from worker.crawl.options import Options
+from worker.crawl.retries import pause_seconds
+from worker.crawl.strategies import Strategy
+from worker.crawl.urls import key_of
+
+# Redirects between spellings of one URL, which are one URL of the frontier.
+MAX_RESPELLINGS = 5
+# How often one URL may be refused for the sake of its host, beside its tries.
+MAX_REFUSALS = 4
+MOST_REFUSED = 10_000
+
+
+class Sender(Protocol):
+    async def send(self, message: pipe.FromRunner) -> None: ...
+
+
+class Visits:
+    def __init__(
+        self,
+        sender: Sender,
+        fetcher: Fetcher,
+        frontier: Frontier,
+        manners: Manners,
+        strategy: Strategy,
+        options: Options,
+    ) -> None:
+        self._sender = sender
+        self._fetcher = fetcher
+        self._frontier = frontier
+        self._manners = manners
+        self._strategy = strategy
+        self._options = options
+        # Pages that have not changed, which end when their stored links are here.
+        self.unchanged: dict[UUID, tuple[pipe.Task, Fetched]] = {}
+        self._refused: dict[UUID, int] = {}
+
+    async def visit(self, host: Host, task: pipe.Task) -> None:
+        if host.refusal is not None:
+            await self._frontier.finish(task, refused(host))
+        elif not self._manners.allows(host, task.url):
+            await self._frontier.skip(task, 'robots')
+        elif self._frontier.is_trapped(task.url):
+            await self._frontier.skip(task, 'trap')
+        else:
+            await self._sender.send(pipe.Begun(url_key=task.url_key, url=task.url))
+            begun_at = asyncio.get_running_loop().time()
+            fetched = await self._fetch(host, task)
+            if fetched.trouble is not None:
+                await self._take_trouble(host, task, fetched, begun_at)
+            else:
+                await self._settle(host, task, fetched)
+
+    async def _fetch(self, host: Host, task: pipe.Task) -> Fetched:
+        fetched = await self._fetcher.fetch(task)
+        for _ in range(MAX_RESPELLINGS):
+            target = fetched.redirect
+            if target is None or key_of(target) != task.url_key:
+                return fetched
+            await asyncio.sleep(host.floor_seconds + host.extra_seconds)
+            fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
+        return Fetched(
+            status='error',
+            http_status=fetched.http_status,
+            error='redirect loop: it leads back to itself',
+        )
+
+    async def _settle(self, host: Host, task: pipe.Task, fetched: Fetched) -> None:
+        # What a browser takes to draw a page says nothing about the host.
+        seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
+        if fetched.http_status is not None and host.went_well(seconds):
+            await self._sender.send(
+                pipe.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
+            )
+        if fetched.redirect is not None:
+            await self._frontier.redirect(task, fetched, fetched.redirect)
+            return
+        if fetched.not_modified and self._strategy.follows('page', depth=task.depth):
+            self.unchanged[task.url_key] = (task, fetched)
+            return
+        await self._finish(task, fetched)
+
+    async def finish_unchanged(self, stored: pipe.StoredLinks) -> None:
+        """End a page that has not changed, with the links of its stored version."""
+        task, fetched = self.unchanged.pop(stored.url_key, (None, None))
+        if task is not None and fetched is not None:
+            links = [link for link in stored.links if isinstance(link, str)]
+            await self._finish(task, replace(fetched, links=links))
+
+    async def _finish(self, task: pipe.Task, fetched: Fetched) -> None:
+        if fetched.fingerprint is not None:
+            self._frontier.saw(task.url, fetched.fingerprint)
+        # Before the end of the page: if the process dies in between, it is fetched again.
+        if self._strategy.follows(fetched.link_kind, depth=task.depth):
+            depth = task.depth + 1
+            if fetched.sitemaps:
+                await self._frontier.discover_sitemaps(
+                    fetched.sitemaps, depth=depth, found_on=task.url_key
+                )
+            if fetched.links:
+                await self._frontier.discover(fetched.links, depth=depth, found_on=task.url_key)
+        if fetched.canonical is not None:
+            await self._frontier.prefer(task, fetched, fetched.canonical)
+        else:
+            await self._frontier.finish(task, fetched)
+
+    async def _take_trouble(
+        self, host: Host, task: pipe.Task, fetched: Fetched, begun_at: float
+    ) -> None:
+        assert fetched.trouble is not None  # noqa: S101 - for the type checker
+        now = asyncio.get_running_loop().time()
+        is_left_alone = host.went_wrong(
+            fetched.trouble,
+            begun_at=begun_at,
+            now=now,
+            patience_seconds=fetched.retry_after_seconds,
+        )
+        if is_left_alone:
+            await self._tell_of_pause(host, fetched, host.alone_until - now)
+        pause = self._pause_before_retry(host, task, fetched, now)
+        if pause is None:
+            await self._frontier.finish(task, fetched)
+        else:
+            await self._frontier.retry(task, fetched, after_seconds=pause)
+
+    async def _tell_of_pause(self, host: Host, fetched: Fetched, seconds: float) -> None:
+        error = fetched.error or 'failed without a reason'
+        if host.is_hopeless:
+            why = f'{host.name} was given up: {error}'[:2000]
+            host.give_up(why)
+            await self._sender.send(pipe.Log(level='warning', message=why))
+            await self._sender.send(
+                pipe.HostFact(host=host.name, backoff_seconds=0, error_streak=0, last_error=why)
+            )
+            return
+        await self._sender.send(
+            pipe.HostFact(
+                host=host.name,
+                backoff_seconds=seconds,
+                error_streak=host.pauses,
+                last_error=error[:2000],
+            )
+        )
+
+    def _pause_before_retry(
+        self, host: Host, task: pipe.Task, fetched: Fetched, now: float
+    ) -> float | None:
+        """In seconds; None when this was the last try."""
+        if host.refusal is not None:
+            return None
+        refusals = self._refused.get(task.url_key, 0)
+        if fetched.trouble == 'rate_limited':
+            if refusals >= MAX_REFUSALS or task.attempts >= self._options.tries + MAX_REFUSALS:
+                return None
+            if len(self._refused) < MOST_REFUSED:
+                self._refused[task.url_key] = refusals + 1
+            return max(host.alone_until - now, 0.0)
+        tries = task.attempts - refusals
+        if tries >= self._options.tries:
+            return None
+        if fetched.retry_after_seconds is not None:
+            return fetched.retry_after_seconds
+        return pause_seconds(max(tries, 1), first_seconds=self._options.retry_seconds)
+
+
+def refused(host: Host) -> Fetched:
+    """The end of a URL whose host is not asked any more."""
+    return Fetched(
+        status='error' if host.refusal_reason is None else 'skipped',
+        skip_reason=host.refusal_reason,
+        error=host.refusal,
+        unfetched=True,
+    )
