@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(157);
+select plan(156);
 
 select tests.make_users('ann', 'bob');
 

@@ -135,6 +135,8 @@ select is(
 
 -- What failed and was never asked for has given its page back already
 
+delete from public.crawl_jobs where idempotency_key not in ('cancelled', 'nobodys') or idempotency_key is null;
+update public.crawl_jobs set run_after = now() + interval '1 day', waits_for = 'time' where id = tests.job('nobodys');
 select tests.claimed_job('given-up', 'ann', '{"max_pages": 4}');
 select tests.checkpoint(
   'given-up',
@@ -156,11 +158,10 @@ select is(
   1,
   'a retry gives back what the failed URLs cost, and no more'
 );
+delete from public.crawl_jobs where id = tests.job('given-up');
 
 -- Only the URLs that failed
 
-delete from public.crawl_jobs where idempotency_key not in ('cancelled', 'nobodys') or idempotency_key is null;
-update public.crawl_jobs set run_after = now() + interval '1 day', waits_for = 'time' where id = tests.job('nobodys');
 select pg_temp.run('mixed');
 select results_eq(
   $$ select * from pg_temp.retry('mixed') $$,

@@ -295,6 +295,11 @@ def lease_arguments() -> Iterator[Bad]:
     yield Bad('release_crawl_job', 'null reason', {'p_reason': None})
     yield Bad('release_crawl_job', 'unknown reason', {'p_reason': 'tired'})
     yield Bad('release_crawl_job', 'ten megabytes', {'p_reason': HUGE})
+    lost = {'p_reason': 'worker_restarted', 'p_running_seconds': 5}
+    yield Bad('release_crawl_job', 'running time of a lost worker', lost)
+    for name in ('complete_crawl_job', 'fail_crawl_job', 'release_crawl_job'):
+        for seconds in (None, -0.1, 604_801, float('inf'), float('nan')):
+            yield Bad(name, f'running for {seconds}', {'p_running_seconds': seconds})
     for limit in (None, -1, 0, 1001, 2_000_000_000):
         yield Bad('reap_crawl_jobs', f'limit {limit}', {'p_limit': limit})
 
@@ -324,6 +329,11 @@ def batches() -> Iterator[Bad]:
             ('a file for a start', {'seq': NEW, 'redirected_starts': ['file:///x']}, 'PT4'),
             ('a long start', {'seq': NEW, 'redirected_starts': [URL + 'x' * 4096]}, 'PT4'),
             ('too many starts', {'seq': NEW, 'redirected_starts': [URL] * 101}, 'PT4'),
+            ('a text for want_links', {'seq': NEW, 'want_links': one}, 'PT4'),
+            ('null for a key of links', {'seq': NEW, 'want_links': [None]}, 'PT4'),
+            ('no uuid for a key of links', {'seq': NEW, 'want_links': ['x']}, 'PT4|22'),
+            ('too many keys of links', {'seq': NEW, 'want_links': [one] * 501}, 'PT4'),
+            ('text for unfetched', {'seq': NEW, 'finished': [fetched(1, unfetched='x')]}, 'PT4|22'),
             ('too many finished', {'seq': NEW, 'finished': [{}] * 5001}, 'PT4'),
             ('too many discovered', {'seq': NEW, 'discovered': [{}] * 50001}, 'PT4'),
             (
@@ -403,6 +413,7 @@ WRONG_TYPES = {
     'p_audit': '{',
     'p_is_retryable': 'perhaps',
     'p_retry_after_seconds': 'soon',
+    'p_running_seconds': 'long',
     'p_limit': 'all',
 }
 OPTIONAL = {
@@ -411,8 +422,9 @@ OPTIONAL = {
     'claim_crawl_jobs': ('p_kinds',),
     'heartbeat_crawl_jobs': ('p_worker',),
     'checkpoint_crawl_job': ('p_want',),
-    'complete_crawl_job': ('p_result', 'p_audit'),
-    'fail_crawl_job': ('p_is_retryable', 'p_retry_after_seconds'),
+    'complete_crawl_job': ('p_result', 'p_audit', 'p_running_seconds'),
+    'fail_crawl_job': ('p_is_retryable', 'p_retry_after_seconds', 'p_running_seconds'),
+    'release_crawl_job': ('p_running_seconds',),
     'reap_crawl_jobs': ('p_limit',),
 }
 

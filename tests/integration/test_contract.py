@@ -99,6 +99,44 @@ def test_every_skip_reason_is_documented_and_known_to_runners(database: Database
     assert set(get_args(pipe.SkipReason)) == reasons
 
 
+def test_a_checkpoint_has_the_keys_that_are_documented_and_known_to_runners(
+    database: Database,
+) -> None:
+    enqueue(database)
+    token = claim_one(database).token
+    rules = (next((ROOT / 'supabase' / 'migrations').glob('*_checkpoint_parts.sql'))).read_text()
+    keys = re.search(r'entry.key not in \(([^)]*)\)', rules)
+    documented = QUEUE[QUEUE.index('p_batch  seq') :].split('```')[0]
+    batch, answer = documented.split('answer ')
+
+    told = checkpoint(
+        database,
+        token,
+        1,
+        want=1,
+        discovered=[found(1)],
+        hosts=[{'host': 'site.example', 'error_streak': 1}],
+        want_hosts=['site.example'],
+        want_links=[found(1)['url_key']],
+        redirected_starts=['https://site.example/en/'],
+    )
+
+    assert keys
+    assert set(re.findall(r'^(?:p_batch| {7}) +(\w+)  ?', batch, re.MULTILINE)) == set(
+        re.findall(r"'(\w+)'", keys[1])
+    )
+    assert set(re.findall(r'\w+', re.sub(r'\[.*?\]', '', answer, flags=re.DOTALL))) == set(told)
+    for key, kind in {
+        'tasks': pipe.Task,
+        'links': pipe.StoredLinks,
+        'hosts': pipe.KnownHost,
+    }.items():
+        [entry] = told[key]
+        listed = re.search(rf'{key}: \[{{(.*?)}}\]', answer, re.DOTALL)
+        assert listed
+        assert set(entry) == set(kind.__struct_fields__) == set(re.findall(r'\w+', listed[1])), key
+
+
 def test_every_query_about_pages_runs_for_a_user_and_finds_something(database: Database) -> None:
     user = database.user()
     crawl_docs(database, user, {1: 'Retry', 2: 'Same', 3: 'Same', 4: 'Gone soon'})

@@ -77,7 +77,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
     with process:
         for line in process.stderr:
             said.append(line)
-            if line.startswith('processing'):
+            if line.startswith('silkline: job'):
                 break
         os.kill(process.pid, signal.SIGINT)
         rest = threading.Thread(target=process.stderr.read)

@@ -51,6 +51,8 @@ IS_PAID = {
     'done': True,
     'error': True,
     'noindex': True,
+    'too_deep': True,
+    'given up': False,
     'robots': False,
     'redirect': False,
     'no page': False,
@@ -81,7 +83,7 @@ class Task:
     losses: int = 0
     attempts: int = 0
     is_later: bool = False
-    lacks_budget: bool = False
+    skip_reason: str | None = None
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Job:
     retry_count: int = 0
     attempt: int = 0
     spent: int = 0
+    running_seconds: float = 0
     token: UUID | None = None
     worker_id: UUID | None = None
     receipt: UUID | None = None
@@ -118,7 +121,8 @@ class Job:
     def answer(self) -> tuple[str, str]:
         return COMMANDS.get(self.status, 'continue'), self.status
 
-    def end_lease(self, *, leaves_receipt: bool = True) -> None:
+    def end_lease(self, *, leaves_receipt: bool = True, seconds: float = 0) -> None:
+        self.running_seconds += seconds
         self.receipt = self.token if leaves_receipt else None
         self.token = self.worker_id = None
 
@@ -354,9 +358,11 @@ class Queue(RuleBasedStateMachine):
             again += [
                 key
                 for key in job.of_status('skipped')
-                if job.tasks[key].attempts or job.tasks[key].lacks_budget
+                if job.tasks[key].attempts or job.tasks[key].skip_reason == 'budget'
             ]
-        job.spent = 0 if urls == 'all' else max(job.spent - len(job.of_status('error')), 0)
+        paid_errors = sum(job.tasks[key].attempts > 0 for key in job.of_status('error'))
+        job.spent = 0 if urls == 'all' else job.spent - paid_errors
+        job.running_seconds = 0
         for key in again:
             job.tasks[key] = Task()
         job.status, job.retry_count, job.is_later = 'pending', 0, False
@@ -381,6 +387,7 @@ class Queue(RuleBasedStateMachine):
             job = self.jobs[row['id']]
             assert job in eligible
             assert row['lease_token'] in tokens
+            assert row['running_seconds'] == job.running_seconds
             job.status, job.token, job.worker_id = 'processing', row['lease_token'], worker
             job.attempt += 1
             job.receipt = None
@@ -461,24 +468,33 @@ class Queue(RuleBasedStateMachine):
                     entry |= {'status': 'done', 'http_status': 200}
                 case 'error':
                     entry |= {'status': 'error', 'error': 'http 500', 'http_status': 500}
+                case 'given up':
+                    entry |= {'status': 'error', 'error': 'down', 'unfetched': True}
                 case reason:
                     entry |= {'status': 'skipped', 'skip_reason': reason}
-                    if reason != 'robots':
-                        entry['http_status'] = 200
+                    entry |= {'unfetched': True} if reason == 'robots' else {}
             batch['finished'].append(entry)
         for nth in range(discovered):
             self.urls += 1
             link = {'url_key': str(UUID(int=self.urls)), 'url': 'https://a.example/', 'depth': 1}
-            batch['discovered'].append(link | ({'skip_reason': 'trap'} if nth == 3 else {}))
-        if job and job.tasks:
-            # Found before: it stays what it is.
-            known = {'url_key': str(next(iter(job.tasks))), 'url': 'x', 'depth': 5}
-            batch['discovered'].append(known)
+            reason = {2: {'skip_reason': 'too_deep'}, 3: {'skip_reason': 'trap'}}.get(nth, {})
+            batch['discovered'].append(link | reason)
+        if job:
+            # Found before: it stays what it is, unless it was too deep.
+            deep = [key for key, task in job.tasks.items() if task.skip_reason == 'too_deep']
+            for key in [*list(job.tasks)[:1], *deep[: len(finished)]]:
+                known = {'url_key': str(key), 'url': 'https://a.example/', 'depth': 5}
+                batch['discovered'] += [known, known]
         return batch
 
     def apply(self, job: Job, batch: dict[str, Any]) -> None:
         for entry in batch['finished']:
-            job.tasks[UUID(entry['url_key'])].status = entry['status']
+            task = job.tasks[UUID(entry['url_key'])]
+            task.status, task.skip_reason = entry['status'], entry.get('skip_reason')
+            if entry['status'] == 'error' and 'unfetched' in entry:
+                task.attempts = task.crashes = 0
+                job.spent -= 1
+                continue
             is_page = 'page' in entry or entry['status'] != 'done'
             job.spent -= not IS_PAID[entry.get('skip_reason', 'done' if is_page else 'no page')]
         for entry in batch['retried']:
@@ -488,14 +504,15 @@ class Queue(RuleBasedStateMachine):
         # Only once nothing in flight can give back.
         is_spent = not job.budget and not job.of_status('in_progress')
         for entry in batch['discovered']:
-            lacks_budget = is_spent and 'skip_reason' not in entry
-            is_skipped = lacks_budget or 'skip_reason' in entry
-            task = Task('skipped' if is_skipped else 'pending', lacks_budget=lacks_budget)
-            job.tasks.setdefault(UUID(entry['url_key']), task)
+            key = UUID(entry['url_key'])
+            reason = entry.get('skip_reason') or ('budget' if is_spent else None)
+            task = Task('skipped' if reason else 'pending', skip_reason=reason)
+            if job.tasks.setdefault(key, task).skip_reason == 'too_deep' and not reason:
+                job.tasks[key] = Task()
         if is_spent:
             for task in job.tasks.values():
                 if task.status == 'pending' and not task.attempts:
-                    task.status, task.lacks_budget = 'skipped', True
+                    task.status, task.skip_reason = 'skipped', 'budget'
 
     def hand_out(self, job: Job, want: int, keys: list[UUID]) -> None:
         due = [task for task in job.due() if job.budget or task.attempts]
@@ -554,6 +571,7 @@ class Queue(RuleBasedStateMachine):
         is_retryable=st.sampled_from([True, True, None, False]),
         retry_after=st.sampled_from([None, 0, 3600]),
         suspects=st.sampled_from([None, 0, 1, 2]),
+        seconds=st.sampled_from([0, 0.5, 60]),
         times=st.integers(1, 2),
     )
     def end(
@@ -565,30 +583,33 @@ class Queue(RuleBasedStateMachine):
         is_retryable: bool | None,
         retry_after: int | None,
         suspects: int | None,
+        seconds: float,
         times: int,
     ) -> None:
         token = self.token_at(number, is_live=is_live)
         for _ in range(times):
             match end:
                 case 'complete':
-                    self.complete(token)
+                    self.complete(token, seconds)
                 case 'fail':
-                    self.fail(token, is_retryable, retry_after, suspects)
+                    self.fail(token, is_retryable, retry_after, suspects, seconds)
                 case _:
-                    self.release(token, end)
+                    self.release(token, end, seconds)
 
-    def complete(self, token: UUID) -> None:
+    def complete(self, token: UUID, seconds: float) -> None:
         _, job = self.by_token(token)
         if job and job.token == token:
             if job.status == 'processing' and job.of_status('pending', 'in_progress'):
-                call = partial(self.lease_call, 'complete_crawl_job', token)
+                call = partial(
+                    self.lease_call, 'complete_crawl_job', token, p_running_seconds=seconds
+                )
                 assert sqlstate(call) == 'PT409'
                 return
             job.free_tasks()
             if job.status == 'processing':
                 job.status = 'completed'
-            job.end_lease()
-        self.lease_call('complete_crawl_job', token)
+            job.end_lease(seconds=seconds)
+        self.lease_call('complete_crawl_job', token, p_running_seconds=seconds)
 
     def fail(
         self,
@@ -596,6 +617,7 @@ class Queue(RuleBasedStateMachine):
         is_retryable: bool | None,
         retry_after: int | None,
         suspects: int | None,
+        seconds: float = 0,
     ) -> None:
         """`suspects` of the URLs in flight are named, and one that is not; None names no list."""
         _, job = self.by_token(token)
@@ -605,7 +627,7 @@ class Queue(RuleBasedStateMachine):
             poison = job.crash(suspects=named, is_retryable=is_retryable is not False)
             runs_at_once = retry_after == 0 or (retry_after is None and poison)
             job.is_later = job.status == 'pending' and not runs_at_once
-            job.end_lease()
+            job.end_lease(seconds=seconds)
         self.lease_call(
             'fail_crawl_job',
             token,
@@ -613,10 +635,13 @@ class Queue(RuleBasedStateMachine):
             p_is_retryable=is_retryable,
             p_retry_after_seconds=retry_after,
             p_suspects=named,
+            p_running_seconds=seconds,
         )
 
-    def release(self, token: UUID, reason: str) -> None:
+    def release(self, token: UUID, reason: str, seconds: float) -> None:
         _, job = self.by_token(token)
+        # How long a lost worker ran it nobody knows.
+        seconds = 0 if reason == 'worker_restarted' else seconds
         if job and job.token == token:
             job.is_later = reason == 'later' and job.status == 'processing'
             if reason == 'worker_restarted':
@@ -624,9 +649,11 @@ class Queue(RuleBasedStateMachine):
             else:
                 job.free_tasks()
                 job.status = 'pending' if job.status == 'processing' else job.status
-            job.end_lease()
-        after = {'p_after_seconds': 3600} if reason == 'later' else {}
-        self.lease_call('release_crawl_job', token, p_reason=reason, **after)
+            job.end_lease(seconds=seconds)
+        params = {'p_after_seconds': 3600} if reason == 'later' else {}
+        self.lease_call(
+            'release_crawl_job', token, p_reason=reason, p_running_seconds=seconds, **params
+        )
 
     # Time
 
@@ -679,13 +706,16 @@ class Queue(RuleBasedStateMachine):
               job.status::text,
               job.retry_count,
               job.attempt,
+              job.running_seconds,
               job.worker_id,
               job.lease_token,
               state.pages_spent,
               (
                 select jsonb_object_agg(
                   task.url_key,
-                  jsonb_build_array(task.status, task.attempts, task.crashes, task.losses)
+                  jsonb_build_array(
+                    task.status, task.skip_reason, task.attempts, task.crashes, task.losses
+                  )
                 )
                 from public.crawl_tasks as task
                 where task.job_id = job.id
@@ -700,11 +730,18 @@ class Queue(RuleBasedStateMachine):
                 'status': job.status,
                 'retry_count': job.retry_count,
                 'attempt': job.attempt,
+                'running_seconds': job.running_seconds,
                 'worker_id': job.worker_id,
                 'lease_token': job.token or job.receipt,
                 'pages_spent': job.spent,
                 'tasks': {
-                    str(key): [task.status, task.attempts, task.crashes, task.losses]
+                    str(key): [
+                        task.status,
+                        task.skip_reason,
+                        task.attempts,
+                        task.crashes,
+                        task.losses,
+                    ]
                     for key, task in job.tasks.items()
                 }
                 or None,

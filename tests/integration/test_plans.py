@@ -387,6 +387,63 @@ def test_a_frontier_that_the_budget_does_not_reach_ends_in_bounded_steps(
     assert steps == 16
 
 
+def test_stored_links_cost_one_probe_for_each_page_asked_for(database: Database) -> None:
+    job_id = enqueue(database, payload={'max_pages': 100_000})
+    lease = claim_one(database)
+    explained = explainer(database)
+    keys = [page_key(database, number) for number in range(500)]
+    params = {'p_lease_token': lease.token, 'p_want': 0}
+    explained('checkpoint_crawl_job', p_batch={'seq': 1, 'want_links': keys}, **params)
+    fill_frontier(database, job_id)
+
+    [row], cost = explained(
+        'checkpoint_crawl_job', p_batch={'seq': 2, 'want_links': keys}, **params
+    )
+
+    assert len(row['checkpoint_crawl_job']['links']) == 500
+    assert cost.sequential() == []
+    assert cost.rows_of('crawl_pages') == 500
+    assert cost.rows_of('crawl_tasks') <= FEW
+    assert cost.sorted_rows <= 500
+
+
+def test_shorter_ways_to_urls_that_were_too_deep_cost_a_probe_for_each_link(
+    database: Database,
+) -> None:
+    job_id = enqueue(database, payload={'max_pages': 100_000})
+    lease = claim_one(database)
+    explained = explainer(database)
+    params = {'p_lease_token': lease.token, 'p_want': 0}
+    # While there is one, so that each statement has its plan.
+    deep = found(1, skip_reason='too_deep')
+    explained('checkpoint_crawl_job', p_batch={'seq': 1, 'discovered': [deep]}, **params)
+    explained('checkpoint_crawl_job', p_batch={'seq': 2, 'discovered': [found(1)]}, **params)
+    fill_frontier(database, job_id)
+    database.query(
+        "update public.crawl_tasks set skip_reason = 'too_deep' where status = 'skipped'"
+    )
+    # The first 50 are done, the others were too deep.
+    links = [
+        found(0, url_key=page_key(database, number))
+        for number in [*range(50), *range(10_010, 10_060)]
+    ]
+
+    [row], cost = explained(
+        'checkpoint_crawl_job', p_batch={'seq': 3, 'discovered': links}, **params
+    )
+
+    assert row['checkpoint_crawl_job']['pending'] == 80_000 + 50
+    assert cost.rows_of('crawl_tasks') <= FEW
+    assert cost.sorted_rows <= FEW
+    counted = database.query("select from public.crawl_tasks where skip_reason = 'too_deep'")
+    assert len(counted) == 9990 - 50
+
+
+def page_key(database: Database, number: int) -> str:
+    [row] = database.query("select md5('page ' || %s)::uuid::text as key", [str(number)])
+    return row['key']
+
+
 @pytest.mark.parametrize('is_owner', [True, False])
 @pytest.mark.parametrize(('status', 'count'), [(None, 100), ('done', 100), ('error', 10)])
 def test_the_pages_of_a_job_are_read_at_the_same_cost_wherever_the_reading_is(

@@ -10,12 +10,13 @@ import pytest
 
 from tests.support.plugins import install
 from tests.support.runner import Frontier, supervise
-from tests.support.site import Site, page
+from tests.support.site import Answer, Site, page
 from worker import pipe
 from worker.outcome import Outcome
 from worker.process import PROGRAM, ROOT, Runner
 
 SOURCE = """
+import asyncio
 from dataclasses import replace
 
 from worker.crawl.plugins import PageDraft, Reading
@@ -54,6 +55,63 @@ class Faulty(Echo):
         raise RuntimeError('no way')
 
 
+class Odd(Echo):
+    # Misbehaves at /a alone, in the way that its name says.
+
+    async def fetch(self, url, **wanted):
+        if url.endswith('/a'):
+            return await self.misbehave(url, **wanted)
+        return await self.egress.fetch(url, **wanted)
+
+
+class Nothing(Odd):
+    async def misbehave(self, url, **wanted):
+        return None
+
+
+class Text(Odd):
+    async def misbehave(self, url, **wanted):
+        return replace(await self.egress.fetch(url, **wanted), body='text')
+
+
+class Cancelled(Odd):
+    async def misbehave(self, url, **wanted):
+        task = asyncio.ensure_future(asyncio.sleep(9))
+        task.cancel()
+        await task
+
+
+class Ending(Odd):
+    async def misbehave(self, url, **wanted):
+        raise SystemExit(3)
+
+
+class Wordy(Odd):
+    async def misbehave(self, url, **wanted):
+        raise RuntimeError('word ' * 10_000)
+
+
+class Hanging(Odd):
+    async def misbehave(self, url, **wanted):
+        await asyncio.Event().wait()
+
+
+class Lower(Echo):
+    async def fetch(self, url, **wanted):
+        response = await self.egress.fetch(url, **wanted)
+        return replace(response, headers={'content-type': 'text/html'})
+
+
+class Shut(Echo):
+    async def open(self, egress):
+        raise RuntimeError('no key')
+
+
+class Slamming(Echo):
+    async def close(self):
+        raise RuntimeError('it slams')
+
+
 class Words:
     kind, api = 'page_hook', 1
 
@@ -79,6 +137,33 @@ class Titles:
         return {'seen': self.seen}
 
 
+class Sizes(Titles):
+    version = '3'
+
+    def read(self, response, *, depth):
+        page = PageDraft(url=response.url, title=f'{len(response.body)} bytes')
+        return Reading(links=['/two', 'mailto:a@b.c'], page=page)
+
+
+class Strange(Titles):
+    def read(self, response, *, depth):
+        if response.url.endswith('/a'):
+            return Reading(page=PageDraft(url=response.url, title=5))
+        if response.url.endswith('/b'):
+            return {'links': []}
+        if response.url.endswith('/c'):
+            raise asyncio.CancelledError
+        return Reading(links=['/a', '/b', '/c'], page=PageDraft(url=response.url, title='Good'))
+
+    def result(self):
+        return {'seen': object()}
+
+
+class Nowhere(Titles):
+    def starts(self, payload):
+        return 'https://one.example/'
+
+
 class Future(Words):
     api = 2
 
@@ -91,8 +176,20 @@ PLUGINS = {
     'fragile': 'Fragile',
     'echo': 'Echo',
     'faulty': 'Faulty',
+    'nothing': 'Nothing',
+    'text': 'Text',
+    'cancelled': 'Cancelled',
+    'ending': 'Ending',
+    'wordy': 'Wordy',
+    'hanging': 'Hanging',
+    'lower': 'Lower',
+    'shut': 'Shut',
+    'slamming': 'Slamming',
     'words': 'Words',
     'titles': 'Titles',
+    'sizes': 'Sizes',
+    'strange': 'Strange',
+    'nowhere': 'Nowhere',
     'future': 'Future',
     'lame': 'Lame',
     'missing': 'Nobody',
@@ -188,6 +285,82 @@ def test_a_fetcher_that_breaks_fails_the_page_and_not_the_job(plugins: Path) -> 
     assert urls['/'].error == "the fetcher 'faulty' broke: RuntimeError: no way"
 
 
+@pytest.mark.parametrize(
+    ('fetcher', 'words'),
+    [
+        ('nothing', 'broke: TypeError: it answered with NoneType'),
+        ('text', 'broke: TypeError: the body of its response is of type str'),
+        ('cancelled', 'broke: CancelledError'),
+        ('ending', 'broke: SystemExit: 3'),
+        ('wordy', 'broke: RuntimeError: word word'),
+    ],
+)
+def test_a_fetcher_may_do_what_it_likes_and_costs_one_page(
+    plugins: Path, fetcher: str, words: str
+) -> None:
+    with Site({'/': page('/a', '/b'), '/a': page(), '/b': page()}) as site:
+        outcome, urls, _ = crawl(plugins, site, fetcher=fetcher)
+    assert outcome.done is not None
+    assert {path: end.status for path, end in urls.items()} == {
+        '/': 'done',
+        '/a': 'error',
+        '/b': 'done',
+    }
+    assert f'the fetcher {fetcher!r} {words}' in (urls['/a'].error or '')
+
+
+def test_a_fetcher_that_hangs_costs_one_page(plugins: Path) -> None:
+    with Site({'/': page('/a', '/b'), '/a': page(), '/b': page()}) as site:
+        outcome, urls, _ = crawl(plugins, site, fetcher='hanging', timeout_seconds=1, tries=1)
+    assert outcome.done is not None
+    assert urls['/b'].status == 'done'
+    assert urls['/a'].error == "the fetcher 'hanging' did not answer within 6 s"
+
+
+def test_headers_of_a_fetcher_are_found_in_any_case(plugins: Path) -> None:
+    with Site({'/': Answer('<title>T</title>', type='text/plain')}) as site:
+        _, urls, _ = crawl(plugins, site, fetcher='lower')
+    assert page_at(urls, '/').title == 'T'
+
+
+def test_a_fetcher_that_does_not_open_fails_the_job_and_one_that_does_not_close_does_not(
+    plugins: Path,
+) -> None:
+    with Site({'/': page()}) as site:
+        outcome, _, _ = crawl(plugins, site, fetcher='shut')
+        assert outcome.error_code == 'payload'
+        assert "the fetcher 'shut' does not open: RuntimeError: no key" in (
+            outcome.error_message or ''
+        )
+        outcome, urls, _ = crawl(plugins, site, fetcher='slamming')
+        assert outcome.done is not None
+        assert urls['/'].status == 'done'
+
+
+def test_a_kind_of_jobs_gets_responses_of_every_type(plugins: Path) -> None:
+    json = Answer('{"items": [1, 2, 3]}', type='application/json')
+    with Site({'/': json, '/two': Answer('x', type='image/png')}) as site:
+        _, urls, _ = crawl(plugins, site, kind='sizes')
+    assert page_at(urls, '/').title == '20 bytes'
+    assert page_at(urls, '/two').title == '1 bytes'
+    assert urls.keys() == {'/', '/two'}
+    assert page_at(urls, '/').metadata['made_with'] == 'kind=sizes/3 urls=1'
+
+
+def test_a_kind_of_jobs_that_breaks_costs_the_pages_it_breaks_on(plugins: Path) -> None:
+    site_pages = {path: page() for path in ('/', '/a', '/b', '/c')}
+    with Site(site_pages) as site:
+        outcome, urls, _ = crawl(plugins, site, kind='strange')
+    assert page_at(urls, '/').title == 'Good'
+    assert urls['/a'].error == (
+        "the job kind 'strange' broke: TypeError: title is of type int, not text"
+    )
+    assert "the job kind 'strange' broke: AttributeError" in (urls['/b'].error or '')
+    assert "the job kind 'strange' broke: CancelledError" in (urls['/c'].error or '')
+    assert outcome.done is not None
+    assert 'TypeError' in outcome.done.result['result_error']
+
+
 def test_a_kind_of_jobs_reads_pages_its_own_way(plugins: Path) -> None:
     with Site({'/': page('/unseen'), '/two': page()}) as site:
         outcome, urls, _ = crawl(plugins, site, kind='titles')
@@ -203,6 +376,7 @@ def test_a_kind_of_jobs_reads_pages_its_own_way(plugins: Path) -> None:
         ({'extractor': 'missing'}, "the extractor 'missing' does not load"),
         ({'fetcher': 'nobody'}, "no fetcher 'nobody' is installed"),
         ({'kind': 'nobody'}, "no job kind 'nobody' is installed"),
+        ({'kind': 'nowhere'}, 'the job kind cannot begin: TypeError: starts are of type str'),
     ],
 )
 def test_a_job_that_names_what_is_not_there_fails_with_a_sentence(

@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 from worker import pipe
 from worker.isolation import OUT_OF_MEMORY, descendants
 from worker.outcome import ERROR_CODES, code_of
-from worker.process import STDERR_TAIL_BYTES, CannotStart, Runner
+from worker.process import PASSED_ON, STDERR_TAIL_BYTES, CannotStart, Runner
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
@@ -478,7 +478,8 @@ def test_a_runner_holds_no_key_and_only_its_own_pipes(
         os.set_inheritable(file.fileno(), True)
         crawl(start_of(pages=50, delay_ms=5), watch=look)
     ((command, environment, descriptors),) = seen
-    assert set(environment) == {'PATH', 'LANG', 'TMPDIR', 'SILKLINE_RUNNER'}
+    assert set(environment) - set(PASSED_ON) == {'PATH', 'LANG', 'TMPDIR', 'SILKLINE_RUNNER'}
+    assert not any('KEY' in name or 'TOKEN' in name for name in PASSED_ON)
     assert 'sb_secret' not in command
     # 0 to 2, two pipes to the supervisor, and the event loop's selector and its pair of sockets.
     kinds = sorted(re.sub(r'\d+', '', target) for target in descriptors.values())

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
+from psycopg.types.numeric import Float4
 
 from local.postgres import SUPERUSER, Postgres
 
@@ -83,7 +84,7 @@ class Database:
 
 
 def call(connection: Session, function: str, **params: Any) -> list[DictRow]:
-    """Run `select * from public.function(name => value, ...)`; dicts go as jsonb."""
+    """Run `select * from public.function(name => value, ...)`; dicts are jsonb, floats real."""
     arguments = sql.SQL(', ').join(
         sql.SQL('{} => {}').format(sql.Identifier(name), sql.Placeholder(name)) for name in params
     )
@@ -98,4 +99,4 @@ def as_parameter(value: Any) -> Any:
         isinstance(value, list) and value and isinstance(value[0], dict)
     ):
         return Jsonb(value)
-    return value
+    return Float4(value) if isinstance(value, float) else value

@@ -45,6 +45,9 @@ def test_directives_for_this_crawler_count_and_those_for_others_do_not() -> None
         '<meta name="silkline" content="noindex"><meta name="googlebot" content="nofollow">'
     )
     assert page.robots == {'noindex'}
+    html = '<meta name="MyBot" content="none"><meta name="silkline" content="x"><meta content="y">'
+    assert read_html(html, url=URL, markdown='none', agent='mybot').robots == {'none'}
+    assert read_html(html, url=URL, markdown='none', agent='').robots == frozenset()
 
 
 def test_a_page_without_a_title_takes_the_one_it_gives_to_social_networks() -> None:

@@ -1,7 +1,7 @@
 """What a response is taken for, and which of its words are obeyed."""
 
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -346,18 +346,6 @@ class Text(str):
     __slots__ = ()
 
 
-def set_title(page: PageDraft, value: Any) -> None:
-    page.title = value
-
-
-def set_links(page: PageDraft, value: Any) -> None:
-    page.links = value
-
-
-def set_metadata(page: PageDraft, value: Any) -> None:
-    page.metadata = value
-
-
 def nested(levels: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(levels):
@@ -365,36 +353,39 @@ def nested(levels: int) -> dict[str, Any]:
     return value
 
 
-def end_it(page: PageDraft) -> None:
-    raise SystemExit(3)
+def cyclic() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value['itself'] = value
+    return value
 
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        lambda page: set_title(page, 5),
-        lambda page: setattr(page, 'markdown', b'words'),
-        lambda page: set_links(page, None),
-        lambda page: set_links(page, 'https://a.example/'),
-        lambda page: page.links.append(None),
-        lambda page: set_metadata(page, None),
-        lambda page: set_metadata(page, [1]),
-        lambda page: page.metadata.update(x=object()),
-        lambda page: page.metadata['headings'].append({1: Nothing()}),
-        lambda page: page.metadata.update(x=nested(5000)),
-        lambda page: page.metadata.update(x=nested(60)),
-        lambda page: page.metadata.update(x=page.metadata),
-        lambda page: page.metadata.update(x='x' * MAX_METADATA_BYTES),
-        end_it,
-    ],
-)
-def test_what_a_hook_breaks_is_undone_and_noted(change: Callable[[Any], None]) -> None:
+BROKEN: list[dict[str, Any]] = [
+    {'title': 5},
+    {'markdown': b'words'},
+    {'links': None},
+    {'links': 'https://a.example/'},
+    {'links': ['/a', None]},
+    {'metadata': None},
+    {'metadata': ['list']},
+    {'metadata': {'x': object()}},
+    {'metadata': {'x': [{'y': Nothing()}]}},
+    {'metadata': nested(5000)},
+    {'metadata': nested(60)},
+    {'metadata': cyclic()},
+    {'metadata': {'x': 'x' * MAX_METADATA_BYTES}},
+    {'nonsense': 1},
+]
+
+
+@pytest.mark.parametrize('fields', BROKEN)
+def test_what_a_hook_breaks_is_undone_and_noted(fields: Mapping[str, Any]) -> None:
     class Breaking:
         def change(self, page: PageDraft) -> None:
             page.title = 'Broken'
             page.links.append('https://a.example/broken')
             page.metadata['headings'].append('broken')
-            change(page)
+            for name, value in fields.items():
+                setattr(page, name, value)
 
     html = '<title>T</title><h1>H</h1><p>Words.<a href="/x">x</a>'
     plain = page_of(html)
@@ -406,6 +397,15 @@ def test_what_a_hook_breaks_is_undone_and_noted(change: Callable[[Any], None]) -
     assert error.startswith('bad: ')
     assert len(error) <= 300
     assert {**page.metadata, 'made_with': None} == {**plain.metadata, 'made_with': None}
+
+
+def test_a_hook_that_would_end_the_process_costs_its_own_work_alone() -> None:
+    class Ending:
+        def change(self, page: PageDraft) -> None:
+            raise SystemExit(3)
+
+    page = page_of('<title>T</title>', Reader(Options(), agent='s', hooks=[('a', Ending())]))
+    assert page.metadata['hook_errors'] == ['a: SystemExit: 3']
 
 
 def test_what_a_hook_sets_is_made_storable() -> None:
@@ -450,21 +450,25 @@ def test_validators_too_long_to_store_are_left_out() -> None:
     assert (page.etag, page.last_modified) == (headers['ETag'], None)
 
 
-def test_pages_echo_by_their_words_and_with_few_words_by_their_body() -> None:
+MANY = 'Many words about it. ' * 20
+
+
+@pytest.mark.parametrize(
+    ('html', 'is_echo'),
+    [
+        (f'<title>T</title><main><p>{MANY}</p></main><script>[]</script>', True),
+        ('<title>T</title><p>No more entries.</p><a href="?page=[]">Page []</a>', True),
+        ('<title>T</title><p>Please enable it.</p><script src="/[].js"></script>', False),
+        ('<title>T</title><h1>Photo</h1><img src="/[].jpg">', False),
+        ('<title>T</title><h1>Photo</h1><a href="/[].jpg"><img src="/[].jpg"></a>', False),
+        ('<title>T</title><p>[]</p>', False),
+    ],
+)
+def test_pages_echo_by_their_words_and_with_few_words_by_their_body(
+    html: str, is_echo: bool
+) -> None:
     reader = Reader(Options(), agent='silkline')
-    few = [
-        read(
-            reader, response(f'<title>App</title><p>Enable it.<script src="/{number}.js"></script>')
-        )
-        for number in range(2)
-    ]
-    assert few[0].page
-    assert few[1].page
-    assert few[0].page.markdown == few[1].page.markdown
-    assert few[0].fingerprint != few[1].fingerprint
-    words = 'Many words about it. ' * 20
-    many = [
-        read(reader, response(f'<title>T</title><main><p>{words}</p></main><!-- {number} -->'))
-        for number in range(2)
-    ]
-    assert many[0].fingerprint == many[1].fingerprint
+    first, second = (
+        read(reader, response(html.replace('[]', str(number)))).fingerprint for number in range(2)
+    )
+    assert (first == second) is is_echo

@@ -64,10 +64,11 @@ class HttpFetcher:
 
     async def fetch(self, task: pipe.Task) -> Fetched:
         url = task.url
+        conditions = self._conditions(task)
         try:
             response = await self._get(
                 url,
-                headers=self._conditions(task),
+                headers=conditions,
                 max_bytes=self._options.max_page_bytes,
                 timeout_seconds=self._options.timeout_seconds,
                 wants=lambda status, headers: self._reader.wants(status, headers, url=url),
@@ -77,7 +78,7 @@ class HttpFetcher:
         status = response.status
         if 200 <= status < 300:
             return self._understand(response, task)
-        if status == 304 and (task.etag or task.last_modified):
+        if status == 304 and conditions:
             return Fetched(
                 status='done', http_status=304, not_modified=True, seconds=response.seconds
             )
@@ -102,7 +103,7 @@ class HttpFetcher:
             return Fetched(
                 status='error',
                 http_status=response.status,
-                error=f'it could not be read: {type(error).__name__}: {error}',
+                error=f'it could not be read: {type(error).__name__}: {error}'[:1000],
             )
 
     def _conditions(self, task: pipe.Task) -> Mapping[str, str]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from worker.crawl.fetched import Fetcher
     from worker.crawl.http import Get, Reader
     from worker.crawl.loop import Link
-    from worker.crawl.plugins import JobKind, PageHook
+    from worker.crawl.plugged import NamedKind
+    from worker.crawl.plugins import PageHook
     from worker.crawl.strategies import Strategy
 
 # What robots.txt knows this crawler by.
@@ -83,7 +84,7 @@ def collect_rarely() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def kind_of(start: pipe.Start) -> 'JobKind | None':
+def kind_of(start: pipe.Start) -> 'NamedKind | None':
     """The plugin that jobs of this kind belong to; None for a plain crawl."""
     if start.kind == 'crawl':
         return None
@@ -92,7 +93,7 @@ def kind_of(start: pipe.Start) -> 'JobKind | None':
     return plugged.job_kind(start.kind)
 
 
-def strategy_for(start: pipe.Start, options: Options, kind: 'JobKind | None') -> 'Strategy':
+def strategy_for(start: pipe.Start, options: Options, kind: 'NamedKind | None') -> 'Strategy':
     from worker.crawl.strategies import Site, strategy_of
 
     if kind is None:
@@ -104,7 +105,7 @@ def strategy_for(start: pipe.Start, options: Options, kind: 'JobKind | None') ->
 
 @asynccontextmanager
 async def fetcher_for(
-    start: pipe.Start, options: Options, link: 'Link', kind: 'JobKind | None'
+    start: pipe.Start, options: Options, link: 'Link', kind: 'NamedKind | None'
 ) -> 'AsyncGenerator[tuple[Fetcher, Egress | None]]':
     """The fetcher that the job names, open as long as the crawl runs, and its way out."""
     if options.fetcher == 'null':
@@ -149,7 +150,7 @@ async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
 
 
 async def reader_for(
-    start: pipe.Start, options: Options, link: 'Link', kind: 'JobKind | None'
+    start: pipe.Start, options: Options, link: 'Link', kind: 'NamedKind | None'
 ) -> 'Reader':
     """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
     from worker.crawl.reading import Reader

@@ -4,6 +4,7 @@ Of pages that `reading.py` made and of those of job kinds (`plugged.py`).
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ MAX_VALIDATOR = 1000
 # So much Markdown tells pages apart; less of it is shared by pages that scripts or images make.
 TELLING_CHARACTERS = 200
 MAX_MADE_WITH = 300
+
+# Up to whatever tag comes next, so that an image within a link is left.
+_ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
 
 
 def page_of(
@@ -54,10 +58,10 @@ def validator(response: 'Response', name: str) -> str | None:
 
 
 def fingerprint_of(response: 'Response', draft: PageDraft) -> int:
-    """What pages share that only echo: their words. Their links differ, the next one at least."""
+    """What pages share that only echo: all but their links, of which the next one differs."""
     if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
         return hash((draft.title, draft.markdown))
-    return hash(response.body)
+    return hash(_ANCHOR.sub(b'', response.body))
 
 
 def made_with(

@@ -150,7 +150,8 @@ def told(error: BaseException) -> str:
         raise
     except BaseException:
         said = 'which cannot be told'
-    return f'{type(error).__name__}: {said}'[:500]
+    name = type(error).__name__
+    return f'{name}: {said}'[:500] if said else name
 
 
 def version_of(plugin: object) -> str:

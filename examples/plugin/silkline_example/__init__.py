@@ -27,6 +27,8 @@ class ReadingTime:
 
     api = 1
     kind = 'page_hook'
+    # Raise it when a page would come out differently: then unchanged pages are read again.
+    version = '1'
 
     def change(self, page: Page) -> None:
         words = len(re.findall(r'\w+', page.markdown or ''))

@@ -164,7 +164,7 @@ def headers_json(request: web.Request) -> bytes:
 
 def cookies_json(request: web.Request) -> bytes:
     # The names of cookies are as they were sent.
-    return encode_texts(request.cookies) if hdrs.COOKIE in request.headers else b'{}'
+    return encode_texts(dict(request.cookies)) if hdrs.COOKIE in request.headers else b'{}'
 
 
 def invalid_path() -> Exception:
