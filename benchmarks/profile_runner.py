@@ -73,10 +73,10 @@ class MemoryLink:
         if found.skip_reason is None:
             self._ready.append(found.url_key)
 
-    async def want_tasks(self, count: int, **_: Any) -> pipe.Tasks:
-        await self.send(pipe.WantTasks(count=count))
+    async def want_tasks(self, wish: pipe.WantTasks) -> pipe.Tasks:
+        await self.send(wish)
         await asyncio.sleep(self._answer_seconds)
-        keys = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+        keys = [self._ready.popleft() for _ in range(min(wish.count, len(self._ready)))]
         self._open.update(keys)
         answer = pipe.Tasks(
             tasks=[self._tasks[key] for key in keys],

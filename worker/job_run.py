@@ -8,9 +8,10 @@ killed is `process.py`'s; which jobs are leased is `worker.py`'s.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -122,7 +123,7 @@ class JobRun:
             job_id=self.job.id,
             kind=self.job.kind,
             payload=self.job.payload,
-            limits=limits_for(self.job),
+            limits=limits_for(self.job.payload, running_seconds=self.job.running_seconds),
             allow_networks=list(self._allow_networks),
             has_plugins=has_plugins(),
         )
@@ -298,10 +299,9 @@ def has_plugins() -> bool:
     return bool(entry_points(group='silkline.plugins'))
 
 
-def limits_for(job: Job) -> pipe.Limits:
-    payload = job.payload
+def limits_for(payload: Mapping[str, Any], *, running_seconds: float = 0.0) -> pipe.Limits:
     # What earlier attempts have used counts; a second is left to end in good order.
-    seconds = float(payload.get('max_seconds') or 3600) - job.running_seconds
+    seconds = float(payload.get('max_seconds') or 3600) - running_seconds
     limits = pipe.Limits(wall_seconds=max(seconds, 1.0))
     if payload.get('fetcher') == 'browser':
         return msgspec.structs.replace(limits, **BROWSER_LIMITS)

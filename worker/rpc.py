@@ -42,6 +42,9 @@ PATIENCE_SECONDS = 15.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
+# The most of one lease that the queue takes; a job may ask for as much, and end a moment later.
+MAX_RUNNING_SECONDS = 604_800.0
+
 # Classes of SQLSTATE that pass: connection, rollback, resources, lock, operator intervention.
 PASSING_CLASSES = ('08', '40', '53', '55', '57')
 
@@ -196,7 +199,7 @@ class Rpc:
         params = {
             'p_lease_token': str(lease_token),
             'p_result': result,
-            'p_running_seconds': running_seconds,
+            'p_running_seconds': min(running_seconds, MAX_RUNNING_SECONDS),
         }
         return await self._call('complete_crawl_job', params, list[Lease])
 
@@ -216,7 +219,7 @@ class Rpc:
             'p_error_code': error_code,
             'p_error_message': error_message,
             'p_is_retryable': is_retryable,
-            'p_running_seconds': running_seconds,
+            'p_running_seconds': min(running_seconds, MAX_RUNNING_SECONDS),
         }
         if suspects is not None:
             params['p_suspects'] = [str(url_key) for url_key in suspects]
@@ -234,7 +237,7 @@ class Rpc:
         params: dict[str, object] = {
             'p_lease_token': str(lease_token),
             'p_reason': reason,
-            'p_running_seconds': running_seconds,
+            'p_running_seconds': min(running_seconds, MAX_RUNNING_SECONDS),
         }
         if after_seconds is not None:
             params['p_after_seconds'] = after_seconds

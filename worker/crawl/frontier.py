@@ -149,7 +149,8 @@ class Frontier:
             skip_reason=fetched.skip_reason,
             error=fetched.error[:2000] if fetched.error else None,
             not_modified=fetched.not_modified,
-            unfetched=fetched.unfetched or None,
+            # An earlier try did ask for it.
+            unfetched=(fetched.unfetched and task.attempts <= 1) or None,
             page=fetched.page,
         )
         self._chains.pop(task.url_key, None)
