@@ -199,8 +199,10 @@ class Crawl:
                 # URLs of other hosts may be behind those in line.
                 self._ahead = min(2 * self._held + self.options.concurrency, MOST_AHEAD)
                 return 0.0
-            elif not self.hosts.open and not has_more:
-                seconds = min(self.hosts.wait_seconds(now), more_at - now)
+            elif not self.hosts.open and (not has_more or self._held >= MOST_AHEAD):
+                seconds = self.hosts.wait_seconds(now)
+                if not has_more:
+                    seconds = min(seconds, more_at - now)
                 if seconds > LATER_SECONDS:
                     return seconds
             self.moved.clear()
@@ -269,4 +271,5 @@ def seconds_to_more(answer: pipe.Tasks) -> float:
         return 0.0
     if not answer.pending:
         return math.inf
-    return LONGEST_PATIENCE_SECONDS if answer.next_in_seconds is None else answer.next_in_seconds
+    # None: what is pending has no budget, and ends with the next calls.
+    return GATHER_SECONDS if answer.next_in_seconds is None else answer.next_in_seconds

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 
+import pytest
 from aiohttp import web
 
 from tests.support.crawls import crawl, ends, enqueue, pages, robots
@@ -83,8 +84,16 @@ def test_a_site_that_wants_no_more_visitors_is_given_up(queue: Queue) -> None:
         assert all('HTTP 503' in reasons[path] for path in ('/a', '/b'))
 
 
-def test_a_site_that_wants_much_patience_gives_its_slot_back_meanwhile(queue: Queue) -> None:
-    with Site({'/': page('/a'), '/a': failing(429, {'Retry-After': '1800'})}) as site:
+@pytest.mark.parametrize('count', [1, 700])
+def test_a_site_that_wants_much_patience_gives_its_slot_back_meanwhile(
+    queue: Queue, count: int
+) -> None:
+    async def answer(request: web.Request) -> Answer:
+        if request.path == '/':
+            return page(*(f'/{number}' for number in range(count)))
+        return failing(429, {'Retry-After': '1800'})
+
+    with Site({'/robots.txt': robots()}, answer=answer) as site:
         job = enqueue(queue, site)
         wait_until(
             lambda: (row := queue.job(job))['attempt'] == 1 and row['status'] == 'pending',
