@@ -6,6 +6,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A file of tests shares its servers. In the order they are found, so that the short ones come last.
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 CODE := worker local tests benchmarks examples
 
 help: ## Show this page
@@ -32,7 +34,7 @@ check: lint typecheck ## Lint, check types, check the formatting
 
 # Without the address of a project: only test-supabase may reach a real one.
 test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to choose)
-	env -u SUPABASE_URL $(BIN)/python -m pytest $(PYTEST)
+	env -u SUPABASE_URL $(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
 
 test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests on the project of SUPABASE_URL
 	@: "$${SUPABASE_URL:?set it to the URL of the project}"

@@ -25,7 +25,9 @@ SHOWN_PAGE = 'guide/sensors/index.md'
 
 def main() -> None:
     # Ended politely, it cleans up as after Ctrl-C.
-    signal.signal(signal.SIGTERM, interrupt)
+    # Both, whatever was inherited: a shell has SIGINT ignored by what it starts in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix='silkline-demo-') as name:
         directory = Path(name)

@@ -581,7 +581,7 @@ as $$
 declare
   v_page record;
   v_bytes bigint := 0;
-  v_links jsonb[] := '{}';
+  v_links jsonb[] := '{}'::jsonb[];
 begin
   -- A loop, because it ends early: links that will not be told are not read.
   for v_page in

@@ -40,9 +40,9 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 @pytest.fixture(autouse=True)
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a browser that was killed leaves its profile."""
-    monkeypatch.setenv('TMPDIR', str(tmp_path))
+def own_directory(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a browser that was killed leaves its profile; with a short name, for its socket."""
+    monkeypatch.setenv('TMPDIR', str(directory))
 
 
 def html(text: str, *, status: str = '200 OK') -> bytes:

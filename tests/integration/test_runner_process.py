@@ -49,7 +49,8 @@ def nothing_left_behind() -> Iterator[None]:
     children, descriptors = children_of(os.getpid()), open_descriptors()
     yield
     assert children_of(os.getpid()) == children
-    assert open_descriptors() == descriptors
+    # Fewer are none of a runner's: something of an earlier test was cleared away.
+    assert open_descriptors() <= descriptors
 
 
 # A crawl
@@ -694,7 +695,7 @@ def test_a_hundred_jobs_leave_no_zombie_and_no_descriptor() -> None:
         async with asyncio.TaskGroup() as group:
             for number in range(5):
                 group.create_task(slot(number))
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
         assert not [pid for pid in children_of(os.getpid()) if not is_running(pid)]
 
     asyncio.run(run_all())
