@@ -5,6 +5,7 @@ Of pages that `reading.py` made and of those of job kinds (`plugged.py`).
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ MAX_VALIDATOR = 1000
 # So much Markdown tells pages apart; less of it is shared by pages that scripts or images make.
 TELLING_CHARACTERS = 200
 MAX_MADE_WITH = 300
+ALIKE_BYTES = 200
 
 # Up to whatever tag comes next, so that an image within a link is left.
 _ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
@@ -57,11 +59,23 @@ def validator(response: 'Response', name: str) -> str | None:
     return value if value and len(value) <= MAX_VALIDATOR else None
 
 
-def fingerprint_of(response: 'Response', draft: PageDraft) -> int:
-    """What pages share that only echo: all but their links, of which the next one differs."""
-    if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
-        return hash((draft.title, draft.markdown))
-    return hash(_ANCHOR.sub(b'', response.body))
+class Fingerprints:
+    """What pages share that only echo: all but their links, of which the next one differs.
+
+    Pages that echo are of about one size, so only a body of a size that came lately is looked
+    at: for all others their size will do.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: deque[int] = deque(maxlen=16)
+
+    def of(self, response: 'Response', draft: PageDraft) -> int:
+        if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
+            return hash((draft.title, draft.markdown))
+        size = len(response.body)
+        is_alike = any(abs(size - known) <= ALIKE_BYTES for known in self._sizes)
+        self._sizes.append(size)
+        return hash(_ANCHOR.sub(b'', response.body)) if is_alike else size
 
 
 def made_with(

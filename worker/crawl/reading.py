@@ -15,7 +15,7 @@ from worker.crawl.drafts import MAX_CHARACTERS, bounded, run_hooks
 from worker.crawl.extract import Extracted, Extractor, read_html
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
-from worker.crawl.pages import fingerprint_of, made_with, page_of
+from worker.crawl.pages import Fingerprints, made_with, page_of
 from worker.crawl.plugins import PageDraft, PageHook
 from worker.crawl.urls import URL_RULES, Joiner, host_of, join, key_of
 
@@ -65,6 +65,7 @@ class Reader:
         self._extractor = extractor
         self._hooks = hooks
         self._joiner = Joiner()
+        self._fingerprints = Fingerprints()
         self.made_with = made_with(options, extractor, hooks)
 
     def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
@@ -201,7 +202,7 @@ class Reader:
             canonical=canonical,
             links=draft.links,
             seconds=response.seconds,
-            fingerprint=fingerprint_of(response, draft),
+            fingerprint=self._fingerprints.of(response, draft),
             page=page_of(
                 response,
                 draft,
