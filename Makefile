@@ -6,8 +6,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# A file of tests shares its servers. In the order they are found, so that the short ones come last.
-PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# A file of tests shares its servers.
+PARALLEL := --numprocesses 2 --dist loadfile
 CODE := worker local tests benchmarks examples
 
 help: ## Show this page
