@@ -13,7 +13,12 @@ LOOPBACK = ('--allow-network', '127.0.0.1/32', '--allow-network', '127.0.0.3/32'
 def crawl(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
     """Crawl a site to its end; answers the job. Failed pages are tried again soon."""
     job = enqueue(queue, site, path, **options)
-    queue.wait_for('completed', job)
+    try:
+        queue.wait_for('completed', job, seconds=60)
+    except AssertionError:
+        print(queue.job(job), queue.progress(job), ends(queue, job, site), site.log, sep='\n')
+        print(queue.stack.rpc('explain_crawl_job', p_job_id=job))
+        raise
     return job
 
 
