@@ -39,13 +39,19 @@ class End:
     skip_reason: str | None = None
     http_status: int | None = None
     error: str | None = None
+    # Where it depends on how the bytes arrive: the only other sentence.
+    or_error: str | None = None
 
     def is_met_by(self, finished: pipe.Finished) -> bool:
         return (
             finished.status == self.status
             and finished.skip_reason == self.skip_reason
             and (self.http_status is None or finished.http_status == self.http_status)
-            and (self.error is None or self.error in (finished.error or ''))
+            and (
+                self.error is None
+                or self.error in (finished.error or '')
+                or (self.or_error is not None and self.or_error in (finished.error or ''))
+            )
             and (finished.status != 'error' or bool(finished.error))
         )
 

@@ -8,11 +8,11 @@ crawl has drained is the database's to decide.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from worker import pipe
 from worker.crawl.fetched import Fetched
+from worker.crawl.link import Sender
 from worker.crawl.scope import Scope
 from worker.crawl.seen import Seen
 from worker.crawl.urls import key_of
@@ -21,10 +21,6 @@ MAX_HOPS = 10
 MAX_CHAINS = 10_000
 MAX_CHILD_SITEMAPS = 1000
 MOST_PER_MESSAGE = 1000
-
-
-class Sender(Protocol):
-    async def send(self, message: pipe.FromRunner) -> None: ...
 
 
 class Frontier:

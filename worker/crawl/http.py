@@ -4,11 +4,19 @@ The way is the egress itself, a browser or a plugin's; all of them are `Get`. Wh
 `reading.py`'s; whether a failure is tried again the loop's.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from worker import pipe
-from worker.crawl.egress import BadBody, EgressError, Refused, TooLarge, Unreachable
+from worker.crawl.egress import (
+    REDIRECTS,
+    BadBody,
+    EgressError,
+    Refused,
+    TooLarge,
+    Unreachable,
+    Wants,
+)
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
 from worker.crawl.retries import Trouble, retry_after_seconds, status_text, trouble_of
@@ -17,7 +25,6 @@ from worker.crawl.urls import join
 if TYPE_CHECKING:
     from worker.crawl.egress import Response
 
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 TRY_AGAIN: Mapping[str, Trouble] = {
     'dns': 'connection',
     'connect': 'connection',
@@ -25,8 +32,6 @@ TRY_AGAIN: Mapping[str, Trouble] = {
     'closed': 'connection',
     'protocol': 'server',
 }
-
-Wants = Callable[[int, Mapping[str, str]], bool]
 
 
 class Get(Protocol):

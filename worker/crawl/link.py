@@ -7,9 +7,15 @@ is nothing to do: the process ends.
 
 import asyncio
 import os
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from worker import isolation, pipe
+
+
+class Sender(Protocol):
+    """What most of a crawl needs of its link."""
+
+    async def send(self, message: pipe.FromRunner) -> None: ...
 
 
 class Link:

@@ -6,12 +6,13 @@ is skipped, as RFC 9309 wants: no answer is no permission.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from worker import pipe
 from worker.crawl.charsets import decode
 from worker.crawl.egress_errors import EgressError, Refused
 from worker.crawl.hosts import Host
+from worker.crawl.link import Sender
 from worker.crawl.retries import (
     LONGEST_PAUSE_SECONDS,
     pause_seconds,
@@ -33,10 +34,6 @@ MAX_HOPS = 5
 LONGEST_WAIT_SECONDS = 60.0
 # A longer Crawl-delay would hold a crawl for days; then the site is served at this pace.
 LONGEST_DELAY_SECONDS = 300.0
-
-
-class Sender(Protocol):
-    async def send(self, message: pipe.FromRunner) -> None: ...
 
 
 class Manners:

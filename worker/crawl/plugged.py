@@ -32,8 +32,8 @@ from worker.crawl.plugins import (
 from worker.crawl.urls import URL_RULES, Joiner, join
 
 if TYPE_CHECKING:
-    from worker.crawl.egress import Egress, Response
-    from worker.crawl.http import Get, Wants
+    from worker.crawl.egress import Egress, Response, Wants
+    from worker.crawl.http import Get
 
 # What a fetcher gets beyond the time it was told.
 GRACE_SECONDS = 5.0

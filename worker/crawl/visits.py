@@ -7,7 +7,6 @@ not) and for the frontier (links, where it leads). When it is its turn is `hosts
 
 import asyncio
 from dataclasses import replace
-from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -16,6 +15,7 @@ from worker import pipe
 from worker.crawl.fetched import Fetched, Fetcher
 from worker.crawl.frontier import Frontier
 from worker.crawl.hosts import Host
+from worker.crawl.link import Sender
 from worker.crawl.manners import Manners
 from worker.crawl.options import Options
 from worker.crawl.retries import pause_seconds
@@ -27,10 +27,6 @@ MAX_RESPELLINGS = 5
 # How often one URL may be refused for the sake of its host, beside its tries.
 MAX_REFUSALS = 4
 MOST_REFUSED = 10_000
-
-
-class Sender(Protocol):
-    async def send(self, message: pipe.FromRunner) -> None: ...
 
 
 class Visits:
