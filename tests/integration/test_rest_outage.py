@@ -24,6 +24,7 @@ from local.gateway.rest.pool import Pool, PoolTimeout
 from local.keys import make_keys
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
+from tests.support.ports import own_port
 from tests.support.rest import Api, open_api
 from tests.support.servers import Missing, Server, make_server
 from tests.support.waiting import wait_until
@@ -271,11 +272,9 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
 
 def test_without_a_database_from_the_start_there_is_no_schema_yet() -> None:
     async def scenario() -> None:
-        with socket.create_server(('127.0.0.1', 0)) as unused:
-            port = unused.getsockname()[1]
         keys = make_keys()
         rest = Rest(
-            database_url=f'postgresql://authenticator@127.0.0.1:{port}/postgres',
+            database_url=f'postgresql://authenticator@127.0.0.1:{own_port()}/postgres',
             callers=Callers(keys),
         )
         async with rest:

@@ -13,6 +13,7 @@ from local.gateway.app import Gateway, Settings
 from local.gateway.realtime import Limits
 from local.keys import Keys, make_keys
 from tests.support.database import Database
+from tests.support.ports import own_port
 
 T = TypeVar('T')
 
@@ -32,7 +33,7 @@ class GatewayThread:
         self._database = database
         self._limits = limits
         self._dashboard = dashboard
-        self.port = 0
+        self.port = own_port()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -84,7 +85,6 @@ class GatewayThread:
         try:
             listener = socket.create_server(('127.0.0.1', self.port))
             async with Gateway(listener, settings):
-                self.port = listener.getsockname()[1]
                 ready.set_result(None)
                 await self._stop.wait()
         except BaseException as error:

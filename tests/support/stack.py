@@ -15,6 +15,8 @@ from typing import Any, Self
 import httpx
 import psycopg
 
+from local.directory import StackDirectory
+from tests.support.ports import own_port
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
 
@@ -63,6 +65,10 @@ class StackProcess:
     def start(self) -> None:
         self._wait()
         self.output = ''
+        if not self.directory.exists():
+            directory = StackDirectory(self.directory)
+            directory.make()
+            directory.write_ports({'api': own_port(), 'database': own_port()})
         self._process = subprocess.Popen(
             [*SILKLINE, 'up', '--directory', str(self.directory), *self._words],
             cwd=ROOT,
