@@ -52,14 +52,16 @@ async def listen(
             pause = FIRST_PAUSE_SECONDS
             while client.is_connected and not ended.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await ended.wait()
         except Exception as error:
             # Whatever it is, the answer is the same: without Realtime everything still works.
             logger.debug('Realtime on %s: %s', topic, error)
         finally:
             on_joined(False)
             with suppress(Exception):
-                await asyncio.wait_for(client.close(), CLOSE_SECONDS)
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await client.close()
         await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 

@@ -91,7 +91,8 @@ class Saving:
         """Save what is due, and each second what is there. URLs wished for are passed on."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), SAVE_SECONDS)
+                async with asyncio.timeout(SAVE_SECONDS):
+                    await self._due.wait()
             self._due.clear()
             wish, self._wish = self._wish, None
             if wish is None and not self.batch.has_results:

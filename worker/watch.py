@@ -56,7 +56,8 @@ async def watch(
             if snapshot.has_ended:
                 return snapshot
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), LONGEST_POLL_SECONDS if is_live else poll)
+                async with asyncio.timeout(LONGEST_POLL_SECONDS if is_live else poll):
+                    await news.wait()
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
     finally:
         listening.cancel()
