@@ -146,6 +146,13 @@ HOSTILE = {
     'empty lines of code': '<pre>x' + '\n' * 1_000_000 + '```',
     'spans that cover all': '<table>' + '<tr><td rowspan=999 colspan=999>x' * 2_000,
     'scripts without end': '<script>' * 50_000,
+    '50,000 paragraphs': '<p>word word word word word word word word</p>' * 50_000,
+    '20,000 cells': '<table>' + ('<tr>' + '<td>x</td>' * 20) * 1_000,
+    '50,000 marks that cannot stand': '<p>' + '<b>"x"</b>y' * 50_000,
+    '50,000 links': '<p>' + '<a href=x>[y</a>](' * 50_000,
+    'a paragraph of five megabytes': '<p>' + 'some words here, ' * 300_000,
+    'formulas without end': '<script src=MathJax.js></script><p>' + r'\(x $$y \[' * 20_000,
+    'lists of tabs': '<div role=tablist><b role=tab>x</b></div><div role=tabpanel>y</div>' * 20_000,
     'a lone surrogate': '<p>\ud800</p>',
     'a long class': f'<div class="{"a-" * 500_000}">x',
 }

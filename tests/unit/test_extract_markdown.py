@@ -91,6 +91,52 @@ def test_a_heading_outside_of_the_content_stands_above_it() -> None:
     assert text.startswith('# Install the tool\n\nThis is a sentence')
 
 
+def test_a_page_with_little_prose_is_still_cut_down_to_its_main_part() -> None:
+    text = markdown_of(
+        '<header><a href="/">Site</a></header>'
+        '<main><h1>Options</h1><p>Short.</p><pre>x</pre></main><footer>'
+        'All rights of this page are reserved by the people who have made it.</footer>'
+    )
+    assert text == '# Options\n\nShort.\n\n```\nx\n```\n'
+
+
+def test_a_manual_that_calls_its_pages_articles_keeps_captions_and_lists_of_links() -> None:
+    links = (
+        '<ul><li><a href="/a">First other page</a></li><li><a href="/b">Second one</a></li></ul>'
+    )
+    figure = '<figure><img src="/i.png" alt="I"><figcaption>Figure 1</figcaption></figure>'
+    body = f'<div class="td-content"><h1>Pods</h1>{PROSE * 3}{figure}<h2>See also</h2>{links}</div>'
+    text = markdown_of(body, head=ARTICLE)
+    assert text.startswith('# Pods\n')
+    assert 'Figure 1' in text
+    assert '- [First other page](https://example.org/a)' in text
+
+
+def test_what_a_button_unfolds_is_content_and_what_is_hidden_is_not() -> None:
+    text = markdown_of(
+        f'<main>{PROSE}<h3><button>How?</button></h3><div>So.</div>'
+        '<button aria-expanded="false" aria-controls="p">Why?</button><div id="p" hidden>Because.'
+        '</div><button>Copy</button><div id="q" hidden>secret</div></main>'
+    )
+    assert text.endswith('### How?\n\nSo.\n\nWhy?\n\nBecause.\n')
+
+
+def test_a_formula_stands_once_and_as_tex() -> None:
+    text = markdown_of(
+        f'<script src="/MathJax.js"></script>{PROSE}<p>One \\(a_1 * b_1\\)'
+        '<span class="MathJax_Preview">shown</span><script type="math/tex">c^2</script></p>'
+        '<p><math><msup><mi>d</mi><mn>2</mn></msup></math></p>'
+    )
+    assert text.endswith('One $a_1 * b_1$$c^2$\n\n$d^{2}$\n')
+
+
+def test_text_of_two_elements_cannot_become_a_link_or_a_tag_together() -> None:
+    text = markdown_of(f'{PROSE}<p><i>[click]</i>(javascript:x) &lt;<b>img src=x&gt;</b></p>')
+    assert r'*[click\]*(javascript:x) \<**img src=x>**' in text
+    text = markdown_of(f'{PROSE}<p><span>[click]</span>(javascript:x) wow!<a href="/u">u</a></p>')
+    assert r'[click\](javascript:x) wow\![u](https://example.org/u)' in text
+
+
 def test_markdown_is_no_longer_than_its_limit() -> None:
     page = read_html(f'<main>{PROSE * 40_000}</main>', url='https://e.org/', markdown='main')
     assert page.markdown is not None
@@ -105,4 +151,5 @@ def html_of(name: str) -> str:
 
 
 def url_of(name: str) -> str:
-    return f'https://docs.example.org/en/{name}.html'
+    host = 'www' if name.startswith('article') else 'docs'
+    return f'https://{host}.example.org/en/{name}.html'

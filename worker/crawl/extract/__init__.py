@@ -29,6 +29,7 @@ class Extracted:
     language: str | None
     canonical: str | None
     base: str | None
+    refresh: str | None
     robots: frozenset[str]
     anchors: list[Anchor]
     headings: list[tuple[int, str]]
@@ -87,6 +88,7 @@ def read_html(
         language=facts.language,
         canonical=facts.canonical,
         base=facts.base,
+        refresh=facts.refresh,
         robots=facts.robots,
         anchors=facts.anchors,
         headings=facts.headings,
@@ -102,7 +104,7 @@ def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full:
     from worker.crawl.extract import builtin
 
     if is_full:
-        return builtin.full_markdown(document, facts, url=url)
+        return builtin.full_markdown(document, facts, html=html, url=url)
     return builtin.main_markdown(document, facts, html=html, url=url)
 
 

@@ -7,11 +7,13 @@ steps do is left to the modules named in the imports.
 import re
 
 from worker.crawl.extract.facts import Facts
+from worker.crawl.extract.inline import Inline
 from worker.crawl.extract.links import Resolver
 from worker.crawl.extract.main_content import find_main
 from worker.crawl.extract.markdown import write_markdown
 from worker.crawl.extract.measure import measure
 from worker.crawl.extract.parser import Document, build_tree, release
+from worker.crawl.extract.tabs import label_panels
 
 _ARTICLE = re.compile(r'"@type"\s*:\s*"(?:(?:News|Reportage)?Article|BlogPosting)"')
 _ARTICLE_WORDS = (
@@ -19,6 +21,11 @@ _ARTICLE_WORDS = (
     'schema.org/NewsArticle',
     'schema.org/BlogPosting',
     'schema.org/Article',
+)
+# Parts of a host or path that manuals and wikis have.
+_MANUAL = re.compile(
+    r'https?://(?:(?:docs?|developers?|help|support|wiki|api|learn|kb|manual|handbook)\.'
+    r'|[^?#]*/(?:docs|documentation|reference|manual|wiki|api|kb|handbook)/)'
 )
 
 
@@ -28,10 +35,12 @@ def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> s
     if not nodes:
         return ''
     try:
-        is_article = facts.is_article or says_article(html)
+        # Many manuals call each of their pages an article.
+        is_article = _MANUAL.match(url) is None and (facts.is_article or says_article(html))
+        label_panels(nodes)
         main = find_main(nodes, title=facts.title, is_article=is_article)
-        resolver = Resolver(url, facts.base)
-        return write_markdown(main.root, resolver, heading=main.heading, is_main=True)
+        inline = Inline(Resolver(url, facts.base), html=html)
+        return write_markdown(main.root, inline, heading=main.heading, is_main=True)
     finally:
         release(nodes)
 
@@ -41,15 +50,17 @@ def says_article(html: str) -> bool:
     return _ARTICLE.search(html) is not None or any(word in html for word in _ARTICLE_WORDS)
 
 
-def full_markdown(document: Document, facts: Facts, *, url: str) -> str:
+def full_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:
     """Write all text of the page, navigation too, but nothing that is hidden."""
     nodes = build_tree(document)
     if not nodes:
         return ''
     try:
+        label_panels(nodes)
         for node in nodes:
             node.is_junk = node.is_hidden
         measure(nodes)
-        return write_markdown(nodes[0], Resolver(url, facts.base))
+        inline = Inline(Resolver(url, facts.base), html=html)
+        return write_markdown(nodes[0], inline)
     finally:
         release(nodes)

@@ -6,7 +6,7 @@ wanted, and then every microsecond counts.
 
 from dataclasses import dataclass, field
 
-from worker.crawl.extract.parser import Document, fact_elements, is_of_html
+from worker.crawl.extract.parser import Document, Element, fact_elements, is_of_html
 from worker.crawl.extract.tree import HEADINGS
 
 MAX_ANCHORS = 5_000
@@ -30,6 +30,7 @@ class Facts:
     language: str | None = None
     canonical: str | None = None
     base: str | None = None
+    refresh: str | None = None
     is_article: bool = False
     robots: frozenset[str] = frozenset()
     anchors: list[Anchor] = field(default_factory=list[Anchor])
@@ -37,7 +38,7 @@ class Facts:
 
 
 def read_facts(document: Document, *, agent: str) -> Facts:
-    title = description = social = social_title = canonical = base = None
+    title = description = social = social_title = canonical = base = refresh = None
     is_article = False
     robots: set[str] = set()
     anchors: list[Anchor] = []
@@ -59,11 +60,14 @@ def read_facts(document: Document, *, agent: str) -> Facts:
             content = element.attr('content')
             if content is None:
                 continue
-            if name == 'og:type':
+            if not name:
+                if refresh is None and is_refresh(element):
+                    refresh = content[:MAX_HREF]
+            elif name == 'og:type':
                 is_article = is_article or content.strip().lower().startswith('article')
             elif name == 'article:published_time':
                 is_article = True
-            elif name == 'robots' or (name and name == agent):
+            elif name == 'robots' or name == agent:
                 robots.update(content.lower().replace(',', ' ').split())
             elif name == 'description':
                 description = description or one_line(content, MAX_DESCRIPTION)
@@ -88,11 +92,18 @@ def read_facts(document: Document, *, agent: str) -> Facts:
         language=(language or '').strip()[:35] or None,
         canonical=canonical,
         base=base,
+        refresh=refresh,
         is_article=is_article,
         robots=frozenset(robots),
         anchors=anchors,
         headings=headings,
     )
+
+
+def is_refresh(meta: Element) -> bool:
+    """Not one for browsers without scripts, which leads to a page that asks for them."""
+    is_named = (meta.attr('http-equiv') or '').strip().lower() == 'refresh'
+    return is_named and getattr(meta.parent, 'tag', None) != 'noscript'
 
 
 def one_line(text: str, limit: int) -> str:

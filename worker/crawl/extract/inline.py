@@ -1,17 +1,24 @@
 """Write the text inside a block: emphasis, code, links, images, line breaks.
 
-Pieces are joined by the caller, which also folds white space: here spaces are only kept from
-standing where Markdown forbids them, as inside the asterisks of bold text.
+Pieces are joined by the caller, which folds white space and then calls `finished`: what depends on
+its neighbours (marks of emphasis, brackets) is written as a single character until then.
 """
 
 import re
+from functools import cached_property
 
+from worker.crawl.extract.emphasis import CLOSED, OPENED, settle
 from worker.crawl.extract.facts import MAX_MARKDOWN
+from worker.crawl.extract.formulas import formula_of, split_formulas, written
 from worker.crawl.extract.links import Resolver
 from worker.crawl.extract.tree import BLOCKS, Node
 
-# Stands for <br> until white space is folded; no page can hold it after `escape`.
+# Stand for what is written when a line is whole: <br>, a bracket at the end of a piece of text,
+# brackets in the text of a link. No text of a page holds them after `escape`.
 BREAK = '\x01'
+_LAST_BRACKET = '\x08'
+_IN_LINK = str.maketrans('[]', '\x0e\x0f')
+_OUT_OF_LINK = str.maketrans('\x0e\x0f', f'[{_LAST_BRACKET}')
 
 _EMPHASIS = {
     'strong': '**',
@@ -26,34 +33,72 @@ _EMPHASIS = {
 }
 _CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
 # Whether there is anything to escape at all is a much quicker question than what it is.
-_MAYBE_SPECIAL = re.compile(r'[\\`*_<\]\x01]')
-_SPECIAL = re.compile(r'[\\`*]|<(?=[a-zA-Z/!?])|\](?=[(\[:])|(?<![^\W_])_+|_+(?![^\W_])')
+_MAYBE_SPECIAL = re.compile(r'[\\`*_<\]~&\x01-\x08\x0e\x0f\xad]')
+_SPECIAL = re.compile(
+    r'[\\`*]|<(?=[a-zA-Z/!?]|$)|\](?=[(\[:])|(?<![^\W_])_+|_+(?![^\W_])'
+    r'|~(?=~|$)|(?<=~)~|^~|&(?=#?\w{1,40};|$)'
+)
+_RESERVED = re.compile(r'[\x01-\x08\x0e\x0f]')
+_UNSETTLED = re.compile(r'[\x02-\x08]')
+_BEFORE_BRACKET = re.compile(r'\x08(?=[\x02-\x07]*[(\[:])')
+_LINK_IN_LINK = re.compile(r'\x0f[(\[:]|!\x0e')
 _TICKS = re.compile(r'`+')
-_SELF_LINK_NAMES = re.compile(r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor')
+# What highlighters and generators of documentation put beside a heading or a name.
+_SELF_LINK_NAMES = re.compile(
+    r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor|viewcode-|(?:^|\s)src(?:\s|$)'
+)
+_FORMULA_NAMES = re.compile(r'(?:^|[\s_-])(?:math|latex|tex|arithmatex)(?:$|[\s_-])')
+_MATH_SCRIPT = re.compile(r'mathjax|katex', re.IGNORECASE)
 _SOURCES = ('src', 'data-src', 'data-original', 'data-lazy-src')
 _PIXEL = frozenset({'0', '1', '1px', '0px'})
 
 
 class Inline:
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, resolver: Resolver, *, html: str) -> None:
         self.resolver = resolver
+        self._html = html
         self._marks: list[str] = []
         self._is_heading = False
+        self.is_link = False
 
     def escape(self, text: str) -> str:
         if not _MAYBE_SPECIAL.search(text):
-            return text
+            return text.translate(_IN_LINK) if self.is_link and '[' in text else text
         # More is not kept, and ten megabytes of marks would take seconds.
         text = text[:MAX_MARKDOWN]
-        if BREAK in text:
-            text = text.replace(BREAK, ' ')
-        return _SPECIAL.sub(lambda found: '\\' + '\\'.join(found[0]), text)
+        if ('\\(' in text or '\\[' in text or '$$' in text) and self.shows_formulas:
+            parts = split_formulas(text)
+            parts[::2] = map(self._escape, parts[::2])
+            return ''.join(parts)
+        return self._escape(text)
+
+    @cached_property
+    def shows_formulas(self) -> bool:
+        """Tell whether a script of the page looks for TeX in its text."""
+        return _MATH_SCRIPT.search(self._html) is not None
+
+    def _escape(self, text: str) -> str:
+        text = _RESERVED.sub(' ', text).replace('\xad', '')
+        if self.is_link:
+            return _escaped(text.translate(_IN_LINK))
+        text = _escaped(text)
+        # What follows is not known yet.
+        return text[:-1] + _LAST_BRACKET if text[-1:] == ']' else text
 
     def line(self, node: Node) -> str:
         """Write all that is inside in one line."""
         pieces: list[str] = []
         self._inside(node, pieces)
-        return ' '.join(''.join(pieces).replace(BREAK, ' ').split())
+        return finished(' '.join(''.join(pieces).replace(BREAK, ' ').split()))
+
+    def bold(self, node: Node) -> str:
+        """Write all that is inside in one bold line."""
+        pieces: list[str] = []
+        self._marks.append('**')
+        self._inside(node, pieces)
+        self._marks.pop()
+        text = ' '.join(''.join(pieces).replace(BREAK, ' ').split())
+        return finished(f'{OPENED["**"]}{text}{CLOSED["**"]}') if text else ''
 
     def heading(self, node: Node) -> str:
         self._marks.append('**')
@@ -67,7 +112,7 @@ class Inline:
         """Return the text inside as it is read, without any mark."""
         pieces: list[str] = []
         self._plain(node, pieces)
-        return ' '.join(''.join(pieces).replace(BREAK, ' ').split())
+        return ' '.join(_RESERVED.sub(' ', ''.join(pieces)).split())
 
     def write(self, node: Node, pieces: list[str]) -> None:
         tag = node.tag
@@ -84,9 +129,11 @@ class Inline:
         elif tag in _CODE:
             self._code(node, pieces)
         elif tag == 'sup' or tag == 'sub':
-            text = self.line(node)
+            inner: list[str] = []
+            self._inside(node, inner)
+            text = ' '.join(''.join(inner).replace(BREAK, ' ').split())
             if text:
-                pieces.append(text if '](' in text else f'<{tag}>{text}</{tag}>')
+                pieces.append(text if node.links else f'<{tag}>{text}</{tag}>')
         elif tag == 'q':
             pieces.append('"')
             self._inside(node, pieces)
@@ -97,6 +144,12 @@ class Inline:
                 pieces.append('[ ] ' if node.get('checked') is None else '[x] ')
         elif tag == 'math':
             self._math(node, pieces)
+        elif tag == 'script':
+            # The parser keeps no other scripts than those that hold TeX.
+            source = ''.join(part for part in node.children if isinstance(part, str))
+            pieces.append(written(source, is_display='display' in (node.get('type') or '')))
+        elif is_formula(node):
+            pieces.append(written(node.source.text))
         elif tag == 'label':
             # Labels stand apart by style alone.
             self._inside(node, pieces)
@@ -126,13 +179,16 @@ class Inline:
         self._marks.pop()
         text = ''.join(inner)
         stripped = text.strip().strip(BREAK).strip()
-        if not stripped:
+        if not stripped or (mark == '~~' and '~' in (stripped[0], stripped[-1])):
             pieces.append(text)
             return
         before, _, after = text.partition(stripped)
         # A break inside would cut the mark off from its end when it becomes a new paragraph.
         parts = stripped.split(BREAK)
-        marked = BREAK.join(f'{mark}{part.strip()}{mark}' if part.strip() else '' for part in parts)
+        first, last = OPENED[mark], CLOSED[mark]
+        marked = BREAK.join(
+            f'{first}{part.strip()}{last}' if part.strip() else '' for part in parts
+        )
         pieces += (before, marked, after)
 
     def _code(self, node: Node, pieces: list[str]) -> None:
@@ -140,25 +196,34 @@ class Inline:
             self._inside(node, pieces)
             return
         text = self.plain(node)
-        if text:
-            pieces.append(code_span(text))
+        if not text:
+            return
+        before = pieces[-1] if pieces else ''
+        if before.endswith('`') and not before.endswith('\\`'):
+            # Ticks side by side would be read as one mark: the text is as one, keys are not.
+            if node.tag == 'code' and '`' not in text and not before.endswith('``'):
+                pieces[-1] = f'{before[:-1]}{text}`'
+                return
+            pieces.append(' ')
+        pieces.append(code_span(text))
 
     def _link(self, node: Node, pieces: list[str]) -> None:
         href = node.get('href')
-        if '](' in self._marks or href is None:
+        if self.is_link or href is None:
             self._inside(node, pieces)
             return
         inner: list[str] = []
-        self._marks.append('](')
+        self.is_link = True
         self._inside(node, inner)
-        self._marks.pop()
-        text = ''.join(inner)
-        stripped = ' '.join(text.replace(BREAK, ' ').split())
+        self.is_link = False
+        linked = ''.join(inner)
+        stripped = ' '.join(linked.replace(BREAK, ' ').split())
+        text = linked if linked.isprintable() else linked.translate(_OUT_OF_LINK)
         if href.startswith('#'):
             if not any(map(str.isalnum, stripped)):
                 # A pilcrow or an arrow that leads to where the reader is.
                 return
-            if self._is_heading:
+            if self._is_heading or node.role == 'doc-backlink':
                 pieces.append(text)
                 return
         if node.names and _SELF_LINK_NAMES.search(node.names):
@@ -172,29 +237,37 @@ class Inline:
             return
         before = ' ' if text[0].isspace() else ''
         after = ' ' if text[-1].isspace() else ''
-        pieces.append(f'{before}[{stripped}]({address}){after}')
+        if not before and pieces:
+            if pieces[-1].endswith('!'):
+                # Not an image.
+                pieces[-1] = pieces[-1][:-1] + r'\!'
+            elif pieces[-1].endswith(')') and '](' in pieces[-1]:
+                # Links side by side stand apart by style.
+                before = ' '
+        pieces.append(f'{before}[{with_brackets(stripped)}]({address}){after}')
 
     def _image(self, node: Node, pieces: list[str]) -> None:
+        if node.names and _FORMULA_NAMES.search(node.names) and (formula := node.get('alt')):
+            pieces.append(written(formula))
+            return
         if node.get('width') in _PIXEL or node.get('height') in _PIXEL:
             return
         alt = ' '.join((node.get('alt') or '').split())[:1000]
+        if not alt and 'icon' in node.names:
+            return
         for name in _SOURCES:
             source = node.get(name)
             address = self.resolver.absolute(source) if source else None
             if address is not None:
-                alt = self.escape(alt).replace('[', r'\[').replace(']', r'\]')
-                pieces.append(f'![{alt}]({address})')
+                alt = _escaped(_RESERVED.sub(' ', alt).translate(_IN_LINK))
+                alt = alt.replace('\x0e', r'\[').replace('\x0f', r'\]')
+                space = ' ' if pieces and pieces[-1].endswith(')') and '](' in pieces[-1] else ''
+                pieces.append(f'{space}![{alt}]({address})')
                 return
 
     def _math(self, node: Node, pieces: list[str]) -> None:
-        source = node.get('alttext')
-        stack: list[Node] = [node]
-        while stack and source is None:
-            part = stack.pop()
-            if part.tag == 'annotation' and part.get('encoding') == 'application/x-tex':
-                source = self.plain(part)
-            stack += part.elements
-        pieces.append(f'${source.strip()}$' if source else self.plain(node))
+        is_display = node.get('display') == 'block'
+        pieces.append(written(formula_of(node), is_display=is_display) or self.plain(node))
 
     def _plain(self, node: Node, pieces: list[str]) -> None:
         for child in node.children:
@@ -203,8 +276,51 @@ class Inline:
             elif child.tag == 'br' or child.tag in BLOCKS:
                 pieces.append(' ')
                 self._plain(child, pieces)
-            elif child.tag != 'a' or not _SELF_LINK_NAMES.search(child.names):
+            elif not child.names or not (
+                'viewcode-' in child.names
+                or (child.tag == 'a' and _SELF_LINK_NAMES.search(child.names))
+            ):
                 self._plain(child, pieces)
+
+
+def is_formula(node: Node) -> bool:
+    """Tell whether the text inside is TeX that a script will show as a formula."""
+    return (
+        node.tag == 'math-renderer' or _FORMULA_NAMES.search(node.names) is not None
+    ) and node.source.text.lstrip().startswith(('\\(', '\\[', '$'))
+
+
+def finished(line: str) -> str:
+    """Write what stood for something until the line was whole."""
+    # The first question is the quicker one, and settles it for most lines.
+    if line.isprintable() or _UNSETTLED.search(line) is None:
+        return line
+    if _LAST_BRACKET in line:
+        line = _BEFORE_BRACKET.sub(r'\\]', line).replace(_LAST_BRACKET, ']')
+    return settle(line)
+
+
+def with_brackets(text: str) -> str:
+    """Write the brackets in the text of a link; those that have no partner would end it early."""
+    if '\x0e' not in text and '\x0f' not in text:
+        return text
+    depth = 0
+    for character in text:
+        depth += (character == '\x0e') - (character == '\x0f')
+        if depth < 0:
+            break
+    is_safe = depth == 0 and _LINK_IN_LINK.search(text) is None
+    first, last = ('[', ']') if is_safe else (r'\[', r'\]')
+    return text.replace('\x0e', first).replace('\x0f', last)
+
+
+def out_of_link(text: str) -> str:
+    """Write brackets of what stands in a link on the page, but not in Markdown."""
+    return _BEFORE_BRACKET.sub(r'\\]', text.translate(_OUT_OF_LINK)).replace(_LAST_BRACKET, ']')
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: '\\' + '\\'.join(found[0]), text)
 
 
 def code_span(text: str) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 MAX_LENGTH = 2083
 _SCHEME = re.compile(r'([a-zA-Z][a-zA-Z0-9+.-]*):')
 _READABLE = frozenset({'http', 'https', 'mailto', 'tel', 'ftp'})
-_UNSAFE = re.compile(r'[\s()<>\\"|`]')
+_UNSAFE = re.compile(r'[\s()<>\\"|`\x00-\x1f\x7f]')
 
 
 class Resolver:
@@ -58,8 +58,12 @@ class Resolver:
         else:
             result = _joined(self.base, href)
         if _UNSAFE.search(result):
-            result = _UNSAFE.sub(lambda found: f'%{ord(found[0]):02X}', result)
+            result = _UNSAFE.sub(_percent, result)
         return result
+
+
+def _percent(found: re.Match[str]) -> str:
+    return ''.join(f'%{byte:02X}' for byte in found[0].encode())
 
 
 def _joined(base: str, href: str) -> str:

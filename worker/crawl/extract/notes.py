@@ -1,7 +1,7 @@
 """Admonitions: how the generators of documentation mark a note, its kind and its title.
 
-Knows the classes of Sphinx, MkDocs, Docusaurus, VitePress, Starlight, GitHub, GitBook and
-Bootstrap. How a note is written is left to `markdown.py`.
+Knows the classes of Sphinx, MkDocs, Docusaurus, VitePress, Starlight, GitHub, GitBook, Nextra,
+Confluence and Bootstrap. How a note is written is left to `markdown.py`.
 """
 
 import re
@@ -10,15 +10,16 @@ from worker.crawl.extract.tree import Node
 
 _NOTES = frozenset(
     'admonition theme-admonition custom-block markdown-alert starlight-aside callout hint'
-    ' alert'.split()
+    ' alert nextra-callout confluence-information-macro'.split()
 )
+_ALWAYS_NOTES = frozenset({'callout', 'nextra-callout', 'hint'})
 _KINDS = frozenset(
     'note tip info important warning caution danger attention error seealso success'
     ' deprecated'.split()
 )
 _TITLE = re.compile(
     r'admonition-?(?:title|heading)|custom-block-title|alert-?(?:title|heading)|aside__title'
-    r'|callout-?title|hint-?title'
+    r'|callout-?(?:title|heading)|hint-?title|^title $'
 )
 
 
@@ -26,7 +27,9 @@ def is_note(node: Node) -> bool:
     words = node.names.split()
     if _NOTES.isdisjoint(words):
         return False
-    return kind_of(node) != '' or title_node(node) is not None
+    return (
+        kind_of(node) != '' or title_node(node) is not None or not _ALWAYS_NOTES.isdisjoint(words)
+    )
 
 
 def kind_of(node: Node) -> str:
@@ -35,7 +38,8 @@ def kind_of(node: Node) -> str:
         kind = word.replace('_', '-').rpartition('-')[2]
         if kind in _KINDS and (kind == word or not _NOTES.isdisjoint(node.names.split())):
             return kind.capitalize()
-    return ''
+    kind = (node.get('data-kind') or node.get('data-callout') or '').lower()
+    return kind.capitalize() if kind in _KINDS else ''
 
 
 def title_node(node: Node) -> Node | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from turbohtml import Document, Element, Namespace, Text, parse
 from turbohtml import Node as ParsedNode
 
-from worker.crawl.extract.tree import DROPPED, Node
+from worker.crawl.extract.tree import DROPPED, HEADINGS, Node
 
 MAX_DEPTH = 150
 MAX_NODES = 100_000
@@ -108,6 +108,7 @@ def build_tree(document: Document) -> list[Node]:
         return []
     # Few elements have these, so that asking for all at once is cheaper than asking each.
     unusual = frozenset(body.select(_UNUSUAL))
+    unfolded: set[str] = set()
     root = Node('body', body, None)
     nodes = [root]
     node = root
@@ -124,7 +125,10 @@ def build_tree(document: Document) -> list[Node]:
             elif type(child) is Element:
                 tag = child.tag
                 if tag in DROPPED:
-                    continue
+                    if (tag != 'button' and tag != 'script') or not _is_kept(child, tag, node):
+                        continue
+                    if (controlled := _unfolds(child, node)) is not None:
+                        unfolded.add(controlled)
                 if len(nodes) > MAX_NODES:
                     return nodes
                 stack.append((children, node))
@@ -140,7 +144,7 @@ def build_tree(document: Document) -> list[Node]:
                     if names or identity:
                         node.names = f'{names or ""} {identity or ""}'[:MAX_NAMES].lower()
                     if unusual and child in unusual:
-                        _note_unusual(node)
+                        _note_unusual(node, unfolded)
                 break
         else:
             if not stack:
@@ -154,17 +158,50 @@ def release(nodes: list[Node]) -> None:
         node.parent = None
 
 
-def _note_unusual(node: Node) -> None:
+def _is_kept(element: Element, tag: str, above: Node) -> bool:
+    """Keep buttons that name a tab or what they unfold, and scripts that are formulas."""
+    if tag == 'button':
+        return (
+            element.attr('role') == 'tab'
+            or (above.tag in HEADINGS and not above.own and not above.elements)
+            or (element.attr('aria-expanded') is not None and element.attr('aria-haspopup') is None)
+        )
+    if not (element.attr('type') or '').startswith('math/tex'):
+        return False
+    for shown in above.elements[-2:]:
+        # What MathJax has made of it.
+        shown.is_hidden = shown.is_hidden or 'mathjax' in shown.names
+    return True
+
+
+def _unfolds(element: Element, above: Node) -> str | None:
+    """Return the id of the part that a button outside of menus unfolds."""
+    node: Node | None = above if element.attr('aria-expanded') is not None else None
+    while node is not None and node.tag not in _MENUS:
+        if node.parent is None:
+            return element.attr('aria-controls')
+        node = node.parent
+    return None
+
+
+def _note_unusual(node: Node, unfolded: set[str]) -> None:
     role = node.role = node.get('role')
     style = node.get('style')
-    # The tab that is not chosen is hidden, too, and still part of the page.
-    node.is_hidden = role != 'tabpanel' and (
-        node.get('hidden') is not None
-        or node.get('aria-hidden') == 'true'
-        or (style is not None and _HIDDEN.search(style) is not None)
+    # The tab that is not chosen is hidden, too, and still part of the page; so is what a button
+    # unfolds, and the source of a formula, for which a picture is shown.
+    node.is_hidden = (
+        role != 'tabpanel'
+        and 'mathml' not in node.names
+        and not (unfolded and node.get('id') in unfolded)
+        and (
+            node.get('hidden') is not None
+            or node.get('aria-hidden') == 'true'
+            or (style is not None and _HIDDEN.search(style) is not None)
+        )
     )
 
 
+_MENUS = frozenset({'nav', 'header', 'aside', 'footer'})
 _UNUSUAL = '[role], [hidden], [aria-hidden="true"], [style*="none" i]'
 _HIDDEN = re.compile(r'display\s*:\s*none', re.IGNORECASE)
 # The ids of others are addresses inside the text, often made of a heading's words.

@@ -1,7 +1,8 @@
 """Tables: a grid of one-line cells, or no table at all.
 
 A cell that spans columns is followed by empty ones, one that spans rows is repeated in each, so
-that every row can be read by itself. A table that only arranges a page is written as its blocks.
+that every row can be read by itself. A table that only arranges a page is written as its blocks,
+one that sets numbers beside lines of code as the code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 MAX_COLUMNS = 60
 MAX_CELLS = 50_000
 _SECTIONS = frozenset({'thead', 'tbody', 'tfoot'})
-_TOO_MUCH = frozenset({'table', 'pre', 'h1', 'h2', 'h3', 'h4', 'blockquote', 'article', 'section'})
+LONGEST_CODE = 500
+_TOO_MUCH = frozenset({'table', 'h1', 'h2', 'h3', 'h4', 'blockquote', 'article', 'section'})
+_NUMBERS = ('linenos', 'gutter', 'lineno', 'lntd')
 
 
 def table_block(table: Node, writer: Writer, blocks: list[str]) -> bool:
@@ -25,9 +28,10 @@ def table_block(table: Node, writer: Writer, blocks: list[str]) -> bool:
     rows, caption, has_head = _rows(table)
     code = _code_of(rows)
     if code is not None:
-        text = code_block(code)
-        if text:
-            blocks.append(text)
+        for row in rows[:-1]:
+            # The name of the file.
+            blocks += filter(None, map(writer.inline.line, row))
+        blocks += filter(None, [code_block(code, inside=table)])
         return True
     if table.get('role') == 'presentation' or not _is_grid(rows):
         return False
@@ -35,7 +39,7 @@ def table_block(table: Node, writer: Writer, blocks: list[str]) -> bool:
     if not grid:
         return True
     width = max(len(row) for row in grid)
-    if width < 2 and len(grid) < 2:
+    if len(grid) < 2 and not has_head:
         return False
     if not has_head:
         grid.insert(0, [])
@@ -43,8 +47,8 @@ def table_block(table: Node, writer: Writer, blocks: list[str]) -> bool:
     lines.insert(1, '|' + ' --- |' * width)
     text = '\n'.join(lines)
     writer.written += len(text)
-    if caption is not None and (title := writer.inline.line(caption)):
-        blocks.append(f'**{title}**' if '**' not in title else title)
+    if caption is not None and (title := writer.inline.bold(caption)):
+        blocks.append(title)
     blocks.append(text)
     return True
 
@@ -74,18 +78,19 @@ def _cells(row: Node) -> list[Node]:
 
 
 def _code_of(rows: list[list[Node]]) -> Node | None:
-    """Return the code of a table that only sets line numbers beside it."""
-    if len(rows) != 1 or len(rows[0]) != 2:
+    """Return the code of a table that only sets line numbers beside it, maybe below a name."""
+    if not rows or len(rows) > 2 or len(rows[-1]) != 2 or (len(rows) == 2 and len(rows[0]) != 1):
         return None
-    first, second = rows[0]
-    if any(name in first.names for name in ('linenos', 'gutter', 'lineno')):
-        stack: list[Node] = [second]
-        while stack:
-            node = stack.pop()
-            if node.tag == 'pre':
-                return node
-            stack += node.elements
-    return None
+    first, second = rows[-1]
+    if not any(name in first.names for name in _NUMBERS):
+        return None
+    stack: list[Node] = [second]
+    while stack:
+        node = stack.pop()
+        if node.tag == 'pre':
+            return node
+        stack += node.elements
+    return second
 
 
 def _is_grid(rows: list[list[Node]]) -> bool:
@@ -94,7 +99,7 @@ def _is_grid(rows: list[list[Node]]) -> bool:
             stack: list[Node] = [cell]
             while stack:
                 node = stack.pop()
-                if node.tag in _TOO_MUCH:
+                if node.tag in _TOO_MUCH or (node.tag == 'pre' and node.text > LONGEST_CODE):
                     return False
                 if node.has_inner_block or node is cell:
                     stack += node.elements
@@ -143,7 +148,9 @@ def _fill(line: list[str], spans: dict[int, tuple[int, str]]) -> None:
 def _cell_text(cell: Node, writer: Writer) -> str:
     if not cell.has_inner_block and not any(child.tag == 'br' for child in cell.elements):
         return writer.inline.line(cell).replace('|', '\\|')
+    was_cell, writer.is_cell = writer.is_cell, True
     blocks = writer.blocks(cell)
+    writer.is_cell = was_cell
     text = '<br>'.join(block.replace('  \n', '<br>').replace('\n', '<br>') for block in blocks)
     return text.replace('|', '\\|')
 

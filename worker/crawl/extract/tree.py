@@ -49,6 +49,8 @@ class Node:
         'is_junk',
         'is_prose',
         'is_protected',
+        # What the tab that leads here is called.
+        'label',
         'links',
         'names',
         # Characters of text directly in this node.
@@ -78,6 +80,7 @@ class Node:
         # Classes and id in lower case.
         self.names = ''
         self.role: str | None = None
+        self.label = ''
         self.has_title = False
         self.is_code = False
         self.is_early = False

@@ -26,12 +26,15 @@ _ALWAYS = (
     r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert'
     r'|footer|navbar|navigation|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing'
     r'|social|screen-reader|visually-?hidden|headerlink|hash-link|header-anchor|table-of-contents'
-    r'|skip-?(?:to|link|nav|content)|prev-?next|next-?prev|edit-?(?:this|page|link|on-github)'
+    r'|skip-?(?:to|link|nav|content)|prev-?next|next-?prev|edit-?(?:this|page|link|section|on-github)'
     r'|last-?updated|theme-doc-(?:toc|footer|version)|post-?nav|doc-?nav|rst-footer|rst-versions'
     r'|md-(?:sidebar|footer|header|source)|vpdocfooter|vpdocaside|sphinxsidebar|wy-nav'
+    r'|contents (?:local )?topic|navbox|catlinks|printfooter|feedback|back-?to-?top|announcement'
+    r'|mw-portlet|vector-dropdown|votecell|vote-?count|suggest-?edit|updated-?at'
     r'|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
     r'|(?:shares?|sharebar|ads?|adslot|nav|menu|toc|login|sr-only|no-?print|comments|related|banner'
-    r'|crumbs?|aux|rail|right-?rail|tocbox|localtoc|page-toc)' + _END
+    r'|hideme|post-?(?:menu|taglist|signature)|user-?(?:info|card|details)|crumbs?|aux|rail|right-?rail|tocbox|localtoc|page-toc)'
+    + _END
 )
 _IN_ARTICLES = (
     r'(?:related|recommend|comment(?!ary)|sponsor|byline|caption|credit|gallery|trending|popular'
@@ -54,7 +57,13 @@ _BODY = re.compile(
 
 
 _NOTE = re.compile(
-    rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list){_END}'
+    rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list|topic){_END}'
+)
+
+
+_MANUALS = frozenset(
+    'mw-parser-output rst-content td-content theme-doc-markdown md-content__inner'
+    ' wiki-content'.split()
 )
 
 
@@ -77,6 +86,11 @@ def is_navigation(node: Node) -> bool:
 def is_body(node: Node) -> bool:
     """Tell whether the names say that this holds the text of the page."""
     return bool(node.names) and _are_body(node.names)
+
+
+def is_manual(node: Node) -> bool:
+    """Tell whether the names are those of what writes manuals and wikis."""
+    return bool(node.names) and not _MANUALS.isdisjoint(node.names.split())
 
 
 # The same names come again and again, on a page and on the pages of a site.

@@ -1,0 +1,124 @@
+"""Marks of emphasis, put down only where CommonMark reads them as such.
+
+`inline.py` writes a mark as one character that no page can hold. Once the line is whole, each is
+turned into its asterisks or tildes, or dropped where they would be read as text: `x**(y)**z` is
+not bold. What is dropped is a mark, never a word.
+"""
+
+import re
+import unicodedata
+
+OPENED = {'**': '\x02', '*': '\x03', '~~': '\x04'}
+CLOSED = {'**': '\x05', '*': '\x06', '~~': '\x07'}
+_WRITTEN = {'\x02': '**', '\x03': '*', '\x04': '~~', '\x05': '**', '\x06': '*', '\x07': '~~'}
+_OPENER_OF = {'\x05': '\x02', '\x06': '\x03', '\x07': '\x04'}
+_MARK = re.compile('([\x02-\x07])')
+_SAME_AGAIN = re.compile('\x05\x02|\x06\x03|\x07\x04')
+_AFTER = ' .,;:)!?'
+MAX_PASSES = 4
+
+
+def settle(line: str) -> str:
+    """Write the marks of a line whose white space is folded."""
+    parts = _MARK.split(line)
+    if _is_plain(parts):
+        parts[1::2] = [_WRITTEN[mark] for mark in parts[1::2]]
+        return ''.join(parts)
+    parts = _MARK.split(_SAME_AGAIN.sub('', line))
+    pairs = _pairs(parts)
+    for _ in range(MAX_PASSES):
+        wrong = _misread(parts, pairs)
+        if not wrong:
+            break
+        for at in wrong:
+            if at in pairs:
+                del pairs[pairs.pop(at)]
+    else:
+        pairs = {}
+    for at in range(1, len(parts), 2):
+        parts[at] = _WRITTEN[parts[at]] if at in pairs else ''
+    return ''.join(parts)
+
+
+def _is_plain(parts: list[str]) -> bool:
+    """Tell whether all marks stand around whole words, as most do: then none is in doubt."""
+    last = len(parts) - 2
+    for at in range(1, len(parts), 2):
+        before, after = parts[at - 1], parts[at + 1]
+        if parts[at] in _OPENER_OF:
+            if not before[-1:].isalnum() or not (after[:1] in _AFTER if after else at == last):
+                return False
+        elif not after[:1].isalnum() or not (before[-1] in ' (' if before else at == 1):
+            return False
+    return True
+
+
+def _pairs(parts: list[str]) -> dict[int, int]:
+    """Map each mark to its other half; one without is left out."""
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    for at in range(1, len(parts), 2):
+        mark = parts[at]
+        if mark not in _OPENER_OF:
+            opened.append(at)
+        elif opened and parts[opened[-1]] == _OPENER_OF[mark]:
+            other = opened.pop()
+            pairs[other] = at
+            pairs[at] = other
+    return pairs
+
+
+def _misread(parts: list[str], pairs: dict[int, int]) -> list[int]:
+    """Return the marks that a reader of CommonMark would not take for what they are."""
+    wrong: list[int] = []
+    run: list[int] = []
+    depth = 0
+    before = ''
+    for at in range(len(parts) + 1):
+        if at % 2:
+            if at in pairs:
+                run.append(at)
+            continue
+        text = parts[at] if at < len(parts) else ''
+        if not text and at < len(parts):
+            continue
+        if run:
+            wrong += _misread_run(parts, pairs, run, before, text[:1])
+            if depth and pairs[run[0]] > run[0] and before.strip():
+                # Inside of another mark it could be read as the end of that one.
+                wrong += run
+            depth += sum(1 if pairs[one] > one else -1 for one in run)
+            run = []
+        before = text[-1:]
+    return wrong
+
+
+def _misread_run(
+    parts: list[str], pairs: dict[int, int], run: list[int], before: str, after: str
+) -> list[int]:
+    """Look at marks that stand side by side, with text before and after them."""
+    opening = [at for at in run if pairs[at] > at]
+    if opening and len(opening) < len(run):
+        # Of marks that end and begin at one place, those that end stay.
+        return opening
+    signs = [before, *(_WRITTEN[parts[at]][0] for at in run), after]
+    wrong: list[int] = []
+    for at, left, sign, right in zip(run, signs, signs[1:], signs[2:], strict=False):
+        # Asterisks side by side are read as one run, and a tilde is punctuation to them.
+        left = before if left == sign else left
+        right = after if right == sign else right
+        if not (_can_touch(right, left) if opening else _can_touch(left, right)):
+            wrong.append(at)
+    return wrong
+
+
+def _can_touch(inside: str, outside: str) -> bool:
+    """Tell whether a mark between two characters faces the one inside (CommonMark 6.2)."""
+    if not inside or inside.isspace():
+        return False
+    return not _is_punctuation(inside) or not outside or outside == ' ' or _is_punctuation(outside)
+
+
+def _is_punctuation(character: str) -> bool:
+    # Brackets that are not written yet are of the control characters.
+    return unicodedata.category(character)[0] in 'PSC'
