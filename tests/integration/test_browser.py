@@ -22,6 +22,7 @@ from worker import pipe
 from worker.crawl.browser import BrowserFetcher
 from worker.crawl.chromium import BrowserMissing, find_chromium
 from worker.crawl.egress import Refused, TooLarge, Unreachable
+from worker.crawl.extract import read_html
 from worker.isolation import descendants, processes
 from worker.job_run import limits_for
 
@@ -141,6 +142,80 @@ def test_a_page_that_leads_elsewhere_is_a_redirect(page: bytes) -> None:
             assert response.status == 302
             assert response.headers['location'].rstrip('?') == site.url('/elsewhere')
             assert not any(b'elsewhere' in head for head in site.heads)
+
+    asyncio.run(run())
+
+
+STAYS = {
+    '/download': answer(
+        b'<!doctype html><p>to read</p>',
+        Content_Type='text/html',
+        Content_Disposition='attachment; filename=page.html',
+    ),
+    '/reset': html('<p>to read</p>', status='205 Reset Content'),
+    '/reload': html('<script>location.reload()</script><p>to read</p>'),
+    '/post': html('<form method=post></form><script>document.forms[0].submit()</script>to read'),
+    '/back': html('<p>to read</p><script>history.back()</script>'),
+    '/blank': html('<p>to read</p><script>location = "about:blank"</script>'),
+    '/file': html('<p>to read</p><script>onload = () => location = "file:///etc/passwd"</script>'),
+    '/reload-later': script("""
+        setTimeout(() => { document.body.append('to ' + 'read'); location.reload() }, 100)
+    """),
+    '/asks': script(
+        'alert(1); confirm(2); prompt(3); print(); document.body.append("to " + "read")'
+    ),
+}
+
+
+def test_a_page_that_leads_nowhere_is_still_that_page() -> None:
+    async def run() -> None:
+        async with browser(STAYS) as (fetcher, site):
+            shown = await asyncio.gather(*(show(fetcher, site.url(path)) for path in STAYS))
+            for path, response in zip(STAYS, shown, strict=True):
+                assert 200 <= response.status < 300, path
+                assert b'to read' in response.body, path
+
+    asyncio.run(run())
+
+
+def test_what_web_components_show_is_in_the_page_where_it_is_shown() -> None:
+    page = html("""
+        <my-card>body of it<b slot=name>Name</b><template shadowrootmode=open>
+          <h2><slot name=name>Nobody</slot></h2><my-frame><slot>Nothing</slot></my-frame>
+          <a href=/deep>more</a>
+        </template></my-card>
+        <script>
+          customElements.define('my-frame', class extends HTMLElement {
+            connectedCallback() {
+              const tree = this.attachShadow({mode: 'open'})
+              tree.innerHTML = '<p>framed: <slot></slot></p><slot name=x>!</slot>'
+            }
+          })
+        </script>
+    """)
+
+    async def run() -> None:
+        async with browser({'/': page}) as (fetcher, site):
+            body = (await show(fetcher, site.url())).body.decode()
+            shown = read_html(body, url=site.url(), markdown='full')
+            assert shown.markdown is not None
+            words = f'## Name framed: body of it ! [more]({site.url("/deep")})'
+            assert shown.markdown.split() == words.split()
+            assert [anchor.href for anchor in shown.anchors] == ['/deep']
+
+    asyncio.run(run())
+
+
+def test_a_page_opens_no_windows() -> None:
+    page = script("""
+        let count = 0
+        for (let number = 0; number < 100; number++) count += !!window.open('/window')
+        document.body.append(`opened ${count}`)
+    """)
+
+    async def run() -> None:
+        async with browser({'/': page}) as (fetcher, site):
+            assert b'opened 0<' in (await show(fetcher, site.url())).body
 
     asyncio.run(run())
 

@@ -13,7 +13,7 @@ import uvloop
 
 from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one, resolving
 from tests.support.raw_site import answer, endless, raw_site, silent, slow
-from worker.crawl.egress import Egress, EgressError, Refused, Unreachable
+from worker.crawl.egress import Egress, EgressError, Refused, Unreachable, system_resolve
 
 # What a caller gets
 
@@ -311,9 +311,29 @@ def test_a_system_that_hangs_holds_few_threads_and_recovers(
             errors = await asyncio.gather(*fetches, return_exceptions=True)
             assert {getattr(error, 'kind', None) for error in errors} == {'timeout'}
             names = [thread.name for thread in threading.enumerate()]
-            assert names.count('lookup') <= 4
+            assert names.count('lookup') <= 16
             go.set()
             assert (await fetch_from(out, urls[-1])).body == b'hello'
+
+    asyncio.run(run())
+
+
+def test_a_few_names_that_hang_keep_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+
+    def hang(host: bytes, *_: Any, **__: Any) -> Any:
+        assert host == b'quick.example' or go.wait(20)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, '', ('127.0.0.1', 0))]
+
+    async def run() -> None:
+        monkeypatch.setattr(socket, 'getaddrinfo', hang)
+        hosts = [*(f'{number}.hanging.example' for number in range(8)), 'quick.example']
+        lookups = [asyncio.ensure_future(system_resolve(host)) for host in hosts]
+        try:
+            assert await asyncio.wait_for(lookups[-1], 10) == ['127.0.0.1']
+        finally:
+            go.set()
+        assert await asyncio.gather(*lookups) == [['127.0.0.1']] * len(hosts)
 
     asyncio.run(run())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -205,9 +206,52 @@ def test_the_socket_is_refused_too_should_anything_else_let_an_address_through()
             with pytest.raises(Refused) as caught:
                 await fetch_from(out, site.url())
             assert caught.value.skip_reason == 'forbidden_address'
+            with pytest.raises(Refused):
+                await out.dial('127.0.0.1', site.port, timeout_seconds=5)
             assert site.connections == 0
 
     asyncio.run(run())
+
+
+# Run as root of a network of its own, where the machine has a public address.
+AT_HOME = """
+import asyncio, sys
+from tests.support.egress import OK, egress, fetch_from, resolving
+from tests.support.raw_site import raw_site
+from worker.crawl.egress import Refused
+
+async def run():
+    names = resolving({'home.example': ['93.184.215.14']})
+    async with raw_site({'/': OK}, host='93.184.215.14') as site:
+        async with egress(allow_networks=sys.argv[1:], resolve=names) as out:
+            for host in ('93.184.215.14', 'home.example'):
+                try:
+                    print((await fetch_from(out, site.url(host=host))).status)
+                except Refused as error:
+                    print(error.skip_reason)
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.parametrize(
+    ('allowed', 'outcome'), [([], 'forbidden_address'), (['93.184.215.14/32'], '200')]
+)
+def test_a_public_address_of_the_machine_itself_is_forbidden_unless_it_is_allowed(
+    allowed: list[str], outcome: str
+) -> None:
+    network = ['unshare', '--map-root-user', '--net', 'sh', '-ec']
+    address = 'ip link set lo up; ip address add 93.184.215.14/32 dev lo; exec "$@"'
+    if (
+        shutil.which('unshare') is None
+        or subprocess.run([*network, address, '-', 'true']).returncode
+    ):
+        pytest.skip('needs a network of its own: unshare, ip and the right to use them')
+    python = [sys.executable, '-c', AT_HOME, *allowed]
+    ran = subprocess.run(
+        [*network, address, '-', *python], capture_output=True, text=True, timeout=60
+    )
+    assert ran.stdout.split() == [outcome, outcome], ran.stderr
 
 
 def test_every_address_of_a_name_is_tried() -> None:
@@ -215,6 +259,17 @@ def test_every_address_of_a_name_is_tried() -> None:
         out = egress(resolve=resolving({'two.example': ['127.0.0.9', '127.0.0.1']}))
         async with raw_site({'/': OK}) as site, out:
             response = await fetch_from(out, site.url(host='two.example'))
+            assert response.address == '127.0.0.1'
+
+    asyncio.run(run())
+
+
+def test_however_many_addresses_of_ipv6_are_dead_one_of_ipv4_is_tried() -> None:
+    async def run() -> None:
+        dead = [f'::ffff:127.0.0.{number}' for number in range(2, 40)]
+        out = egress(resolve=resolving({'many.example': [*dead, '127.0.0.1']}))
+        async with raw_site({'/': OK}) as site, out:
+            response = await fetch_from(out, site.url(host='many.example'))
             assert response.address == '127.0.0.1'
 
     asyncio.run(run())

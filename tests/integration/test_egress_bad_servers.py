@@ -61,6 +61,32 @@ def test_what_is_no_response_has_its_kind(page: bytes, kind: str) -> None:
     assert str(error).count('\n') == 0
 
 
+@pytest.mark.parametrize('rest', [b'helloX\r\n0\r\n\r\n', b'hello\r\nno number\r\n'])
+def test_chunks_that_go_wrong_after_the_headers_do_not_wait_for_the_time_to_end(
+    rest: bytes,
+) -> None:
+    async def run() -> None:
+        is_read = asyncio.Event()
+
+        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(CHUNKED + b'5\r\n')
+            await is_read.wait()
+            writer.write(rest)
+            await reader.read()
+
+        def wants(*_: Any) -> bool:
+            is_read.set()
+            return True
+
+        async with raw_site({'/': handler}) as site, egress() as out:
+            with pytest.raises(Unreachable) as caught:
+                await fetch_from(out, site.url(), wants=wants)
+            assert caught.value.kind == 'protocol'
+            await site.wait_until_idle()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ('head', 'piece'),
     [

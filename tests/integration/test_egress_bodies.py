@@ -91,7 +91,12 @@ def test_a_body_with_a_wrong_checksum_is_bad() -> None:
     assert isinstance(fetch_one(packed(bytes(whole), 'gzip')), BadBody)
 
 
-@pytest.mark.parametrize('encoding', ['compress', 'utf-8', 'gzip, gzip, gzip', 'x' * 9000])
+@pytest.mark.parametrize('encoding', ['identity', '', 'none', 'UTF-8', 'binary, identity'])
+def test_what_is_no_encoding_is_passed_over_as_by_browsers(encoding: str) -> None:
+    assert fetch_one(packed(TEXT, encoding)).body == TEXT
+
+
+@pytest.mark.parametrize('encoding', ['compress', 'utf-9', 'gzip, gzip, gzip', 'x' * 9000])
 def test_an_unknown_encoding_is_bad(encoding: str) -> None:
     error = fetch_one(packed(b'x', encoding))
     assert isinstance(error, BadBody)

@@ -2,11 +2,14 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import socket
+import struct
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.support.egress import MEGABYTE, OK, egress, resolving
 from tests.support.raw_site import RawSite, answer, endless, raw_site, silent
@@ -188,6 +191,18 @@ def test_a_spent_gate_ends_its_connections_and_takes_no_more() -> None:
     asyncio.run(run())
 
 
+def test_interim_responses_spend_the_gate_too() -> None:
+    async def run() -> None:
+        pages: dict[str, Any] = {'/': endless(b'', b'HTTP/1.1 103 Early\r\n\r\n' * 1000)}
+        async with proxied(pages, max_bytes=100_000) as (proxy, gate, site):
+            heard = await say(proxy, get(site.url(), gate))
+            assert heard.startswith(b'HTTP/1.1 103')
+            assert len(heard) <= 100_000
+            await site.wait_until_idle()
+
+    asyncio.run(run())
+
+
 def test_a_closed_gate_ends_its_connections_and_its_password() -> None:
     async def run() -> None:
         async with proxied({'/': silent()}) as (proxy, gate, site):
@@ -202,7 +217,52 @@ def test_a_closed_gate_ends_its_connections_and_its_password() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize('make_loop', [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_browser_that_leaves_while_a_site_is_dialed_is_no_error(make_loop: Any) -> None:
+    complaints: list[Any] = []
+    is_asked = asyncio.Event()
+    may_answer = asyncio.Event()
+
+    async def resolve(_: str) -> list[str]:
+        is_asked.set()
+        await may_answer.wait()
+        return ['127.0.0.1']
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        async with raw_site({'/': OK}) as site, egress(resolve=resolve) as out, Proxy(out) as proxy:
+            gate = proxy.open_gate(max_bytes=MEGABYTE)
+            with socket.create_connection(('127.0.0.1', int(proxy.url.rpartition(':')[2]))) as it:
+                it.sendall(connect(f'slow.example:{site.port}', gate))
+                await is_asked.wait()
+                # Closed like this, it is a reset.
+                it.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            # Whatever comes later is seen later.
+            assert (await say(proxy, b'nonsense\r\n\r\n')).startswith(b'HTTP/1.1 400')
+            may_answer.set()
+            await asyncio.wait_for(asyncio.gather(*gate.tasks, return_exceptions=True), 10)
+        assert complaints == []
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(run())
+
+
 # The bare connections beneath
+
+
+@contextmanager
+def black_hole(host: str, port: int) -> Generator[None]:
+    """A port whose queue is full: the kernel drops whatever else would connect to it."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.bind((host, port))
+        listening.listen(0)
+        for _ in range(4):
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex((host, port))
+        yield
 
 
 def test_a_connection_is_dialed_under_the_rules_of_requests() -> None:
@@ -222,5 +282,17 @@ def test_a_connection_is_dialed_under_the_rules_of_requests() -> None:
                         await out.dial(host, site.port, timeout_seconds=5)
                 with pytest.raises(Unreachable):
                     await out.dial('unknown.example', 443, timeout_seconds=5)
+
+    asyncio.run(run())
+
+
+def test_an_address_that_swallows_connections_does_not_keep_the_next_one_waiting() -> None:
+    async def run() -> None:
+        names = resolving({'two.example': ['127.0.0.2', '127.0.0.1']})
+        async with raw_site({'/': OK}) as site, egress(resolve=names) as out:
+            with black_hole('127.0.0.2', site.port):
+                _, writer = await out.dial('two.example', site.port, timeout_seconds=20)
+            assert writer.get_extra_info('peername')[0] == '127.0.0.1'
+            writer.close()
 
     asyncio.run(run())

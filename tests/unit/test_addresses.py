@@ -1,8 +1,10 @@
 """Which addresses may be dialed."""
 
+from ipaddress import ip_address
+
 import pytest
 
-from worker.crawl.addresses import BAD_PORTS, AddressRules
+from worker.crawl.addresses import BAD_PORTS, AddressRules, is_own
 
 FORBIDDEN = """
 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200 100.127.255.255
@@ -87,3 +89,10 @@ def test_verdicts_are_kept_for_a_bounded_number_of_addresses() -> None:
 def test_the_ports_of_other_protocols_are_bad_and_those_of_the_web_are_not() -> None:
     assert {0, 22, 25, 53, 110, 143, 6000, 6667, 10080} <= BAD_PORTS
     assert not {80, 443, 3000, 5000, 8000, 8080, 8443} & BAD_PORTS
+
+
+def test_the_machine_knows_its_own_addresses() -> None:
+    assert is_own(ip_address('127.0.0.1'))
+    assert is_own(ip_address('::1'))
+    assert not is_own(ip_address('8.8.8.8'))
+    assert not is_own(ip_address('2606:4700:4700::1111'))

@@ -11,19 +11,23 @@ EGRESS = 'worker/crawl/egress.py'
 
 # Whatever can open a connection, ask for a name, or start a program that can.
 NETWORK = """
-aiodns aiohttp anyio asyncpg boto3 botocore curl_cffi dns ftplib gevent grpc h11 h2 http.client
-http.server httpcore httptools httpx httpx2 hyper imaplib impit mechanize multiprocessing nntplib
-niquests paramiko playwright poplib postgrest primp psycopg pycurl pyppeteer pyreqwest realtime
-redis requests rnet scrapy selenium smtplib socket socketserver ssl subprocess supabase telnetlib
-tornado trio twisted urllib.request urllib3 uvloop webbrowser websocket websockets wreq xmlrpc
-worker.rpc worker.live
+aiodns aiohappyeyeballs aiohttp anyio asyncpg boto3 botocore curl_cffi dns ftplib gevent grpc h11 h2
+http.client http.server httpcore httptools httpx httpx2 hyper imaplib impit mechanize
+multiprocessing nntplib niquests paramiko playwright poplib postgrest primp psycopg pycurl pyppeteer
+pyreqwest realtime redis requests rnet scrapy selenium smtplib socket socketserver ssl subprocess
+supabase telnetlib tornado trio twisted urllib.request urllib3 uvloop webbrowser websocket
+websockets wreq xmlrpc worker.rpc worker.live
 """.split()
 # Who else may, and why.
 MAY_IMPORT = {
-    EGRESS: {'aiohttp', 'socket', 'ssl'},
+    EGRESS: {'aiohappyeyeballs', 'aiohttp', 'socket', 'ssl'},
     # The parts of the egress; who may import those is below.
     'worker/crawl/exchange.py': {'aiohttp', 'socket', 'ssl'},
     'worker/crawl/resolver.py': {'socket'},
+    # Asks for a route, to tell which addresses are the machine's own.
+    'worker/crawl/addresses.py': {'socket'},
+    # Which certificates are trusted; it opens nothing.
+    'worker/crawl/tls.py': {'ssl'},
     # A browser, which has no way out but the proxy.
     'worker/crawl/browser.py': {'playwright'},
     'worker/crawl/chromium.py': {'playwright'},

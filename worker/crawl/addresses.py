@@ -2,9 +2,12 @@
 
 `ipaddress.is_global` alone is not the rule: it lets through multicast, site-local addresses and
 IPv4 addresses wrapped into IPv6 ones. Here IPv6 is closed but for the space that is given out,
-and a wrapped IPv4 address is judged as itself. Nothing is resolved or dialed here.
+and a wrapped IPv4 address is judged as itself. An address of this very machine is closed too, as
+no firewall stands before it here. Nothing is resolved or dialed.
 """
 
+import errno
+import socket
 from collections.abc import Sequence
 from ipaddress import (
     IPv4Address,
@@ -101,7 +104,7 @@ class AddressRules:
             address.version == network.version and address in network for network in self.allowed
         ):
             return True
-        return is_public(address)
+        return is_public(address) and not is_own(address)
 
 
 def plain(address: Address) -> Address:
@@ -124,6 +127,23 @@ def is_public(address: Address) -> bool:
     if (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
         return address.is_global and is_public(IPv4Address(int(address) & 0xFFFFFFFF))
     return address.is_global
+
+
+def is_own(address: Address) -> bool:
+    """Whether this machine would talk to itself there. Its routes say so; nothing is sent."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        probe = socket.socket(family, socket.SOCK_DGRAM)
+    except OSError as error:
+        if error.errno != errno.EAFNOSUPPORT:
+            raise
+        return False
+    with probe:
+        try:
+            probe.connect((str(address), 9))
+        except OSError:
+            return False
+        return ip_address(probe.getsockname()[0]) == address
 
 
 def network_of(text: str) -> Network:

@@ -16,6 +16,8 @@ from worker.crawl.egress_errors import BadBody, TooLarge
 
 CHUNK_BYTES = 64 * 1024
 MOST_ENCODINGS = 2
+# Beside identity, what servers say by mistake of a body that is as it is.
+NO_ENCODINGS = frozenset(('', 'identity', 'none', 'binary', 'utf-8', 'utf8', 'iso-8859-1'))
 # Members of gzip or frames of zstd. They may be empty, and then cost time without giving bytes.
 MOST_MEMBERS = 4096
 # What a packed body may be longer than the body itself: headers, and blocks stored as they are.
@@ -123,7 +125,7 @@ def decoders_of(encodings: str) -> list[Decoder]:
     if encodings == 'gzip':
         return [Gzip()]
     names = [name.strip().lower() for name in encodings.split(',', MOST_ENCODINGS + 4)]
-    names = [name for name in names if name not in ('', 'identity')]
+    names = [name for name in names if name not in NO_ENCODINGS]
     if len(names) > MOST_ENCODINGS:
         raise BadBody(f'the body is encoded more than {MOST_ENCODINGS} times')
     return [decoder_of(name) for name in reversed(names)]

@@ -39,11 +39,36 @@ UNWANTED = frozenset(('image', 'media', 'font'))
 STALE_HEADERS = frozenset(
     ('content-encoding', 'content-length', 'transfer-encoding', 'connection', 'keep-alive')
 )
+# To Chromium, a page with such a header is a file to save.
+DOWNLOAD_HEADER = 'content-disposition'
+# Where a page went that a browser has nothing to show for.
+NOWHERE = ('about:', 'chrome-error:')
 WITHOUT_WEBRTC = 'delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;'
-# Evaluated in a world that the page's scripts cannot reach into.
+# Evaluated in a world that the page's scripts cannot reach into. What web components keep in shadow
+# trees is put where it is shown; the copy is made in a document without scripts.
 SNAPSHOT = """(limit => {
+  const inside = node => node.shadowRoot ? node.shadowRoot.childNodes
+    : node.localName === 'slot' && node.assignedNodes().length ? node.assignedNodes()
+    : node.childNodes;
+  const flattened = root => {
+    const inert = document.implementation.createHTMLDocument('');
+    const copy = inert.importNode(root, false);
+    const open = [[root, copy]];
+    while (open.length) {
+      const [node, target] = open.pop();
+      for (const child of inside(node)) {
+        if (child.localName === 'noscript') continue;
+        target.append(inert.importNode(child, false));
+        if (child.nodeType === Node.ELEMENT_NODE) open.push([child, target.lastChild]);
+      }
+    }
+    return copy;
+  };
   const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) : '';
-  const html = document.documentElement ? document.documentElement.outerHTML : '';
+  const root = document.documentElement;
+  const hasShadows = Array.prototype.some.call(document.all, element => element.shadowRoot);
+  let html = root ? root.outerHTML : '';
+  if (hasShadows) try { html = flattened(root).outerHTML } catch {}
   return html.length > limit ? null : type + html;
 })(%d)"""
 
@@ -178,6 +203,7 @@ class Visit:
         self._context: BrowserContext | None = None
         self._page: Page | None = None
         self._is_served = False
+        self._is_whole = False
         self._leads_to: str | None = None
 
     async def run(self, chromium: Chromium, gate: Gate, seconds: float) -> Response:
@@ -196,12 +222,14 @@ class Visit:
                 wait_until='domcontentloaded',
                 timeout=milliseconds_until(last_moment),
             )
+        self._is_whole = True
         last_moment = min(last_moment, time.monotonic() + SETTLE_SECONDS)
         with contextlib.suppress(Late):
             await page.wait_for_load_state('networkidle', timeout=milliseconds_until(last_moment))
         if self._leads_to is not None:
             return self._redirect(self._leads_to)
-        return self._rendered(await self._snapshot(context, page))
+        body = await self._snapshot(context, page)
+        return self._response if body is None else self._rendered(body)
 
     async def close(self) -> None:
         if self._context is not None:
@@ -223,15 +251,14 @@ class Visit:
             await route.continue_()
         elif not self._is_served:
             self._is_served = True
-            await route.fulfill(
-                status=self._response.status,
-                headers=fulfilled(self._response.headers),
-                body=self._response.body,
-            )
+            # Always as 200: Chromium shows nothing of a 205.
+            await route.fulfill(headers=fulfilled(self._response.headers), body=self._response.body)
         else:
             if request.method == 'GET' and request.url.partition('#')[0] != self._response.url:
                 self._leads_to = request.url
-            await route.abort()
+            # What is shown stays, once it is whole. Before that it would never be: Chromium goes
+            # on with a page of its own, about the failure.
+            await route.abort('aborted' if self._is_whole else 'failed')
 
     def _is_of_this_page(self, route: 'Route') -> bool:
         try:
@@ -239,12 +266,13 @@ class Visit:
         except Exception:
             return False
 
-    async def _snapshot(self, context: 'BrowserContext', page: 'Page') -> bytes:
+    async def _snapshot(self, context: 'BrowserContext', page: 'Page') -> bytes | None:
+        """The page as it is shown; None if it has left itself, and nothing is."""
         session = await context.new_cdp_session(page)
-        tree = await session.send('Page.getFrameTree')
-        world = await session.send(
-            'Page.createIsolatedWorld', {'frameId': tree['frameTree']['frame']['id']}
-        )
+        frame = (await session.send('Page.getFrameTree'))['frameTree']['frame']
+        if frame['url'].startswith(NOWHERE):
+            return None
+        world = await session.send('Page.createIsolatedWorld', {'frameId': frame['id']})
         answer = await session.send(
             'Runtime.evaluate',
             {
@@ -291,6 +319,8 @@ def fulfilled(headers: Mapping[str, str]) -> dict[str, str]:
     merged: dict[str, str] = {}
     for name, value in kept(headers).items():
         name = name.lower()
+        if name == DOWNLOAD_HEADER:
+            continue
         separator = '\n' if name == 'set-cookie' else ', '
         merged[name] = f'{merged[name]}{separator}{value}' if name in merged else value
     return merged

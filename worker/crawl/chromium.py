@@ -79,6 +79,8 @@ class Chromium:
                 executable_path=find_chromium(driver.chromium.executable_path),
                 headless=True,
                 args=list(FLAGS),
+                # One of Playwright's own, with which any page opens windows without end.
+                ignore_default_args=['--disable-popup-blocking'],
                 # Everything without a gate's password is turned away, also to loopback.
                 proxy={'server': proxy_url, 'bypass': '<-loopback>'},
                 # As root Chromium cannot put its own walls up and refuses to start with them.

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
 import aiohttp
+from aiohappyeyeballs import start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 from can_ada import parse
 from yarl import URL
@@ -64,6 +65,8 @@ SECRETS = frozenset(('authorization', 'cookie', 'proxy-authorization'))
 MOST_ORIGINS = 4096
 # Beyond this, connections are not kept. A runner may have 1024 files open.
 MOST_SOCKETS = 256
+# When one address of a host keeps silent, the next is tried beside it.
+NEXT_ADDRESS_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,20 +231,25 @@ class Egress:
         href, origin = self.read_url(f'http://{name}:{port}/')
         if origin.port != port or href.count('/') > 3:
             raise Refused(f'{host[:200]!r} is no host', 'invalid_url')
-        error: OSError | None = None
         try:
             async with asyncio.timeout(timeout_seconds):
-                addresses = await self._addresses(origin)
-                for address in addresses:
-                    try:
-                        return await asyncio.open_connection(address, origin.port, limit=limit)
-                    except OSError as refusal:
-                        error = refusal
+                opened = await start_connection(
+                    [
+                        (family_of(address), socket.SOCK_STREAM, 0, '', (address, origin.port))
+                        for address in await self._addresses(origin)
+                    ],
+                    happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+                    socket_factory=self._open_socket,
+                )
+                return await asyncio.open_connection(sock=opened, limit=limit)
         except TimeoutError as late:
             raise Unreachable(
                 f'{origin.host} was not reached in {timeout_seconds:g} s', 'timeout'
             ) from late
-        raise Unreachable(f'{origin.host} takes no connection', 'connect') from error
+        except ForbiddenAddress as error:
+            raise forbidden(origin.host) from error
+        except OSError as error:
+            raise Unreachable(f'{origin.host} takes no connection', 'connect') from error
 
     def read_url(self, url: str) -> tuple[str, Origin]:
         """The URL as browsers write it, without its fragment, and its checked origin."""
@@ -307,7 +315,7 @@ class _CheckedNames(AbstractResolver):
                 hostname=host,
                 host=address,
                 port=port,
-                family=socket.AF_INET6 if ':' in address else socket.AF_INET,
+                family=family_of(address),
                 proto=0,
                 flags=socket.AI_NUMERICHOST,
             )
@@ -326,6 +334,10 @@ def redirect_target(response: Response) -> str | None:
         return str(parse(response.url) + location).partition('#')[0]
     except (ValueError, TypeError):
         return None
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ':' in address else socket.AF_INET
 
 
 def is_address(host: str) -> bool:

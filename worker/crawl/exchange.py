@@ -5,6 +5,7 @@ within its bounds, and turns every failure into one of `egress_errors.py`.
 """
 
 import contextlib
+import functools
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from worker.crawl.bodies import Body, accepted_encodings
@@ -52,7 +55,7 @@ def open_session(
                 connection.protocol.force_close()
             return super().start(connection)
 
-    connector = aiohttp.TCPConnector(
+    connector = Connector(
         resolver=resolver,
         socket_factory=socket_factory,
         use_dns_cache=False,
@@ -77,6 +80,24 @@ def open_session(
             'Accept-Encoding': accepted_encodings(),
         },
     )
+
+
+class Connector(aiohttp.TCPConnector):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = functools.partial(Connection, loop=self._loop)
+
+
+class Connection(ResponseHandler):
+    """Ends a body that turns out to be no HTTP; by aiohttp its reader would wait for more."""
+
+    def set_exception(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, exc: BaseException, *cause: BaseException
+    ) -> None:
+        body = self._payload
+        if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
+            body.set_exception(aiohttp.ClientError(exc.message))
+        super().set_exception(exc, *cause)
 
 
 class Answer(aiohttp.ClientResponse):

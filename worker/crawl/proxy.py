@@ -94,8 +94,12 @@ class Proxy:
         self._tasks.add(task)
         try:
             await self._serve(reader, writer, task)
-        except (OSError, EOFError, asyncio.LimitOverrunError, TimeoutError):
+        except (OSError, EOFError, asyncio.LimitOverrunError):
             pass
+        except RuntimeError:
+            # By uvloop, from whoever writes to a side that has left.
+            if not writer.is_closing():
+                raise
         except asyncio.CancelledError:
             # The page or the proxy has ended, and nobody waits for this task but `end`.
             writer.transport.abort()
@@ -238,6 +242,8 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gat
     while not is_final:
         head = await reader.readuntil(b'\r\n\r\n')
         gate.bytes += len(head)
+        if gate.is_spent:
+            return
         line, *headers = head[:-4].split(b'\r\n')
         is_final = not line.partition(b' ')[2].startswith(b'1')
         headers = [
@@ -247,6 +253,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gat
         ]
         ending = [b'Connection: close'] if is_final else []
         writer.write(b'\r\n'.join([line, *headers, *ending, b'', b'']))
+        await writer.drain()
     await relay(reader, writer, gate)
 
 

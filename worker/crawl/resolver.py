@@ -23,9 +23,11 @@ LOOKUP_SECONDS = 10.0
 KEEP_SECONDS = 60.0
 KEEP_ERROR_SECONDS = 5.0
 MOST_NAMES = 2048
-# Checked are all addresses of a name; dialed at most so many.
-MOST_ADDRESSES = 8
-THREADS = 4
+# Checked are all addresses of a name; dialed at most so many of IPv4, and of IPv6.
+MOST_ADDRESSES = 4
+THREADS = 16
+# What is usual, 8 MB, is counted as memory of the runner.
+STACK_BYTES = 1024 * 1024
 UNKNOWN = (socket.EAI_NONAME, getattr(socket, 'EAI_NODATA', socket.EAI_NONAME))
 
 
@@ -99,7 +101,11 @@ class Names:
         # One forbidden address is enough: which one is dialed is the name's owner's choice.
         if not all(self._rules.allow(address) for address in found):
             raise forbidden(host)
-        return tuple(dict.fromkeys(found))[:MOST_ADDRESSES]
+        unique = list(dict.fromkeys(found))
+        ipv6 = [address for address in unique if ':' in address][:MOST_ADDRESSES]
+        ipv4 = [address for address in unique if ':' not in address][:MOST_ADDRESSES]
+        # In the order of the system, which knows whether this machine has IPv6.
+        return tuple(sorted([*ipv6, *ipv4], key=unique.index))
 
 
 def translated(host: str, error: OSError | UnicodeError) -> Unreachable:
@@ -150,7 +156,9 @@ class LookupThreads:
             is_one_more = self._questions.qsize() > self._idle and self._count < THREADS
             self._count += is_one_more
         if is_one_more:
+            usual = threading.stack_size(STACK_BYTES)
             threading.Thread(target=self._answer_questions, name='lookup', daemon=True).start()
+            threading.stack_size(usual)
         return await question.answer
 
     def _answer_questions(self) -> None:
