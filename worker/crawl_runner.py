@@ -1,4 +1,4 @@
-"""The subprocess of one job: `python -m worker.crawl_runner`, started by `process.py`.
+"""The subprocess of one job: `python -m worker.crawl_runner`, started by `spawn.py`.
 
 Reads the job from its standard input, puts up the walls of `isolation.py`, then crawls, and
 speaks with its supervisor in the messages of `pipe.py`. It holds no key and knows no database.
@@ -6,7 +6,9 @@ Imports stand where they are needed: whoever waits for the first page waits for 
 """
 
 import os
+import select
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import isolation, pipe
@@ -14,9 +16,20 @@ from worker import isolation, pipe
 if TYPE_CHECKING:
     from worker.crawl.link import Link
 
+# What a crawl of pages loads, in parts.
+NEEDED = (
+    'asyncio',
+    'worker.crawl.link',
+    'worker.crawl.loop',
+    'worker.crawl.strategies',
+    'worker.crawl.reading',
+    'worker.crawl.http',
+)
+
 
 def main() -> NoReturn:
     try:
+        load_ahead()
         crawl()
     except MemoryError:
         os._exit(isolation.OUT_OF_MEMORY)
@@ -28,6 +41,23 @@ def main() -> NoReturn:
         os._exit(1)
     # Nothing is left to tidy up, and doing so takes as long as a small crawl.
     os._exit(0)
+
+
+def load_ahead() -> None:
+    """Use the time until there is word of a job; see `Spare` in `spawn.py`."""
+    if is_spoken_to():
+        return
+    from worker.crawl.tls import no_certificates
+
+    with no_certificates():
+        for name in NEEDED:
+            import_module(name)
+            if is_spoken_to():
+                return
+
+
+def is_spoken_to() -> bool:
+    return bool(select.select([0], [], [], 0)[0])
 
 
 def crawl() -> None:

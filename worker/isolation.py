@@ -9,7 +9,6 @@ to a runner, for `process.py` and the warden. What is Linux's is left out elsewh
 import contextlib
 import ctypes
 import os
-import platform
 import resource
 import signal
 import struct
@@ -130,7 +129,7 @@ def die_with(parent_pid: int, number: signal.Signals) -> None:
 
 def forbid_forks() -> bool:
     """Have the kernel refuse every new process, not new threads; answer whether it will."""
-    machine = MACHINES.get(platform.machine())
+    machine = MACHINES.get(os.uname().machine)
     if machine is None or sys.maxsize < 2**32:
         return False
     program = b''.join(fork_filter(machine))
@@ -234,9 +233,14 @@ class Process(NamedTuple):
 
 
 def processes() -> list[Process]:
-    """All of this machine (Linux), in one pass over /proc."""
+    """All of this machine (Linux), in one pass over /proc; none where that cannot be read."""
     found: list[Process] = []
-    for name in os.listdir('/proc'):
+    try:
+        names = os.listdir('/proc')
+    except OSError:
+        # Also without a descriptor left: nobody shall stop over it.
+        return found
+    for name in names:
         if not name.isdigit():
             continue
         with contextlib.suppress(OSError), open(f'/proc/{name}/stat', 'rb') as file:
@@ -253,8 +257,6 @@ def descendants(root: int, *, session: int = 0, mark: str = '') -> set[int]:
     nobody was there to adopt them. Who changes the session, empties the environment and loses
     every parent is missed; a warden, who adopts them, leaves no such gap.
     """
-    if sys.platform != 'linux':
-        return set()
     everyone = processes()
     children: dict[int, list[int]] = {}
     for process in everyone:

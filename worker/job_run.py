@@ -25,6 +25,7 @@ from worker.outcome import Outcome, broken
 from worker.process import CannotStart, Runner
 from worker.rpc import Rpc
 from worker.saving import Batch, Saving
+from worker.spawn import Spare
 from worker.tasks import beside
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 # watches the button meanwhile.
 HAND_IN_SECONDS = 2.0
 TRY_AGAIN_SECONDS = 1.0
+# Of one attempt: a crawl may not fill the worker's log.
+MOST_LOG_LINES = 1000
 # More than a crawl can have open.
 MAX_BEGUN = 1000
 # A browser is many processes; the memory is that of each.
@@ -51,6 +54,7 @@ class JobRun:
         leased_at: float,
         metrics: Metrics,
         publisher: Publisher,
+        spare: Spare,
         allow_networks: Sequence[str] = (),
     ) -> None:
         self.job = job
@@ -62,10 +66,12 @@ class JobRun:
         self._rpc = rpc
         self._metrics = metrics
         self._publisher = publisher
+        self._spare = spare
         self._allow_networks = allow_networks
         self._started_at = time.monotonic()
         # Of this attempt, for people to watch.
         self._pages = {'done': 0, 'error': 0, 'skipped': 0}
+        self._log_lines = 0
         # Being fetched. What is left here when a process dies may be what killed it.
         self._begun: set[UUID] = set()
         self._saving = Saving(
@@ -111,7 +117,7 @@ class JobRun:
         await self._end(outcome)
 
     async def _crawl(self) -> Outcome:
-        async with Runner(self._start()) as runner:
+        async with Runner(self._start(), spare=self._spare) as runner:
             return await beside(
                 self._serve(runner),
                 self._saving.keep_saving(lambda answer: self._answer(runner, answer)),
@@ -144,10 +150,17 @@ class JobRun:
             case pipe.Finished(url_key=url_key) | pipe.Retried(url_key=url_key):
                 self._begun.discard(url_key)
             case pipe.Log(level=level, message=text):
-                logger.log(getattr(logging, level.upper()), 'job %s: %s', self.job.id, text)
+                self._log(level, text)
             case _:
                 pass
         await self._saving.take(message)
+
+    def _log(self, level: str, text: str) -> None:
+        self._log_lines += 1
+        if self._log_lines <= MOST_LOG_LINES:
+            logger.log(getattr(logging, level.upper()), 'job %s: %s', self.job.id, text)
+        elif self._log_lines == MOST_LOG_LINES + 1:
+            logger.warning('job %s: no more of its lines are logged', self.job.id)
 
     async def _answer(self, runner: Runner, answer: Checkpoint) -> None:
         # Without a lease there is nothing to answer: the process is being ended.
@@ -186,7 +199,8 @@ class JobRun:
         patience: float | None = None
         while True:
             try:
-                await asyncio.wait_for(self._news.wait(), patience)
+                async with asyncio.timeout(patience):
+                    await self._news.wait()
             except TimeoutError:
                 logger.warning('job %s: does not hand in, ending its process', self.job.id)
                 await runner.kill()
@@ -199,7 +213,7 @@ class JobRun:
                 return
             if wanted != passed_on:
                 logger.info('job %s: %s, handing in', self.job.id, wanted)
-                await runner.send(pipe.Command(command=wanted))
+                runner.tell(pipe.Command(command=wanted))
                 passed_on = wanted
             patience = self._patience_seconds()
 
@@ -263,7 +277,7 @@ class JobRun:
                 token, result=outcome.done.result, running_seconds=outcome.running_seconds
             )
             self._metrics.count_completed()
-            logger.info('job %s: completed, %s', self.job.id, outcome.done.result)
+            logger.info('job %s: completed', self.job.id)
         else:
             code = outcome.error_code or 'failed'
             message = outcome.error_message or ''

@@ -30,9 +30,7 @@ SkipReason = Literal[
     'too_large',
     'redirect',
     'canonical',
-    'duplicate',
     'noindex',
-    'nofollow',
     'trap',
     'invalid_url',
     'forbidden_address',
@@ -106,7 +104,6 @@ class KnownHost(Struct, frozen=True, kw_only=True):
     robots_txt: str | None = None
     robots_status: int | None = None
     robots_age_seconds: float | None = None
-    crawl_delay_seconds: float | None = None
     backoff_seconds: float | None = None
     error_streak: int = 0
     # Since any of it was learned.
@@ -209,6 +206,8 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
     not_modified: bool | None = None
     # Whether nothing was asked for: then it costs no page of the budget.
     unfetched: bool | None = None
+    # The page that this one names as the original: it may be dropped for that one.
+    canonical_key: UUID | None = None
     page: Page | None = None
 
     def __post_init__(self) -> None:

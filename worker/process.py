@@ -7,8 +7,9 @@
         outcome = await runner.wait()
 
 The runner's process is `crawl_runner.py`; the walls it puts up around itself are those of
-`isolation.py`, what it says is in `pipe.py`, and how its end is named in `outcome.py`. This module
-adds the clock, the stall detector and the kill. It calls no API and decides nothing about the job.
+`isolation.py`, what it says is in `pipe.py`, how it begins in `spawn.py`, and how its end is named
+in `outcome.py`. This module adds the clock, the stall detector and the kill. It calls no API and
+decides nothing about the job.
 """
 
 import asyncio
@@ -16,30 +17,30 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
-from uuid import uuid4
 
 import msgspec
 
 from worker import isolation, pipe
 from worker.errors import SilklineError
 from worker.outcome import ERROR_CODES, Outcome, code_of, oom_kills
+from worker.spawn import (
+    Spare,
+    Started,
+    default_command,
+    living,
+    make_scratch,
+    reap,
+    start_process,
+)
 from worker.tasks import uninterrupted
 
 STDERR_TAIL_BYTES = 8 * 1024
-ROOT = Path(__file__).parent.parent
-
-# The processes of this supervisor that are runners.
-living: set[int] = set()
 
 
 class CannotStart(SilklineError):
@@ -49,15 +50,23 @@ class CannotStart(SilklineError):
 class Runner:
     """The subprocess of one job. Leaving the context kills and reaps all that is left of it."""
 
-    def __init__(self, start: pipe.Start, *, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        start: pipe.Start,
+        *,
+        command: Sequence[str] | None = None,
+        spare: Spare | None = None,
+    ) -> None:
         self.start = msgspec.structs.replace(start, supervisor_pid=os.getpid())
         self.limits = start.limits
         self.command = tuple(command or default_command())
-        self.mark = uuid4().hex
+        self.mark = ''
         self.can_fork = True
         self.pid = 0
         self._crawl_pid = 0
-        self._clock = Clock()
+        self._started_at = time.monotonic()
+        self._spare = spare
+        self._scratch: str | None = None
         self._stderr = Tail(STDERR_TAIL_BYTES)
         self._verdict: tuple[str, str] | None = None
         self._last: pipe.Done | pipe.Failed | None = None
@@ -68,17 +77,17 @@ class Runner:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        # Before there is a process: what cannot be sent costs none.
+        job = pipe.encode(self.start)
         self._oom_kills = oom_kills()
         self._ended: asyncio.Future[int] = loop.create_future()
         try:
-            self._scratch = make_scratch() if self.limits.processes else None
-            self._process = start_process(
-                self.command, self.mark, temporary=self._scratch or tempfile.gettempdir()
-            )
+            self._process, self.mark = self._start_process()
         except OSError as error:
+            self._remove_scratch()
             raise CannotStart(f'no process for the crawl: {error}') from error
+        self._started_at = time.monotonic()
         self.pid = self._process.pid
-        living.add(self.pid)
         self._ended.add_done_callback(lambda _: living.discard(self.pid))
         try:
             self._watch_end(loop)
@@ -88,6 +97,7 @@ class Runner:
             self._process.kill()
             self._process.__exit__(None, None, None)
             living.discard(self.pid)
+            self._remove_scratch()
             if isinstance(error, OSError):
                 raise CannotStart(f'no pipe to the crawl: {error}') from error
             raise
@@ -96,9 +106,8 @@ class Runner:
         self._watch = self._side_tasks.create_task(
             self._watch_clock(), name=f'clock of runner {self.pid}'
         )
-        self._clock.go()
         # May be longer than the pipe holds; the transport sends the rest as it is read.
-        self._stdin.write(pipe.encode(self.start))
+        self._stdin.write(job)
         return self
 
     async def __aexit__(
@@ -107,14 +116,32 @@ class Runner:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await uninterrupted(self.kill())
-        if self._scratch is not None:
-            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+        try:
+            await uninterrupted(self._clear_away())
+        except asyncio.CancelledError as cancelled:
+            kind, error = type(cancelled), cancelled
         # Only a cancellation may be the group's own, when a side task broke.
         if isinstance(error, asyncio.CancelledError):
             await self._side_tasks.__aexit__(kind, error, traceback)
         else:
             await self._side_tasks.__aexit__(None, None, None)
+
+    def _start_process(self) -> Started:
+        if self.limits.processes:
+            self._scratch = make_scratch()
+        elif self._spare is not None and (taken := self._spare.take()) is not None:
+            return taken
+        return start_process(self.command, scratch=self._scratch)
+
+    async def _clear_away(self) -> None:
+        await self.kill()
+        # A browser's profile is thousands of files.
+        if self._scratch is not None:
+            await asyncio.to_thread(self._remove_scratch)
+
+    def _remove_scratch(self) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     # Talk
 
@@ -156,22 +183,22 @@ class Runner:
             self.can_fork = ready.can_fork
             self._crawl_pid = ready.pid
 
-    async def send(self, message: pipe.Tasks | pipe.Command) -> None:
-        """Tell the runner something; nobody hears it once the runner is dead."""
-        with contextlib.suppress(ConnectionError):
-            self._stdin.write(pipe.encode(message))
-            await self._stdin.drain()
+    async def send(self, message: pipe.Tasks) -> None:
+        """Wait until the runner takes it in; nobody does once the runner is dead."""
+        try:
+            async with asyncio.timeout(self.limits.stall_seconds):
+                self._stdin.write(pipe.encode(message))
+                await self._stdin.drain()
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            await self._condemn(
+                'stalled', f'nothing read for {self.limits.stall_seconds:g} s', trace=True
+            )
 
-    def pause(self) -> None:
-        """Stop the clock of the running time."""
-        self._clock.stop()
-
-    def resume(self) -> None:
-        self._clock.go()
-
-    @property
-    def running_seconds(self) -> float:
-        return self._clock.seconds
+    def tell(self, message: pipe.Command) -> None:
+        """Say it without waiting: whoever says so may have to kill next."""
+        self._stdin.write(pipe.encode(message))
 
     # End
 
@@ -233,7 +260,6 @@ class Runner:
 
     def _finish(self) -> Outcome:
         if self._outcome is None:
-            self._clock.stop()
             self._stdin.close()
             self._stdout_transport.close()
             self._watch.cancel()
@@ -247,7 +273,7 @@ class Runner:
             error_code=None,
             error_message=None,
             is_retryable=True,
-            running_seconds=self._clock.seconds,
+            running_seconds=time.monotonic() - self._started_at,
         )
         if isinstance(self._last, pipe.Done):
             return replace(outcome, done=self._last)
@@ -343,8 +369,9 @@ class Runner:
     async def _watch_clock(self) -> None:
         # A crawl with a warden is one of the warden's children itself.
         allowed = self.limits.processes + 1 if self.limits.processes else 0
-        while (left := self.limits.wall_seconds - self._clock.seconds) > 0:
-            # In short steps: there are children to count, and the clock may be stopped.
+        ends_at = self._started_at + self.limits.wall_seconds
+        while (left := ends_at - time.monotonic()) > 0:
+            # In short steps while there are children to count; `can_fork` is known later.
             await asyncio.sleep(min(left, 0.25 if self.can_fork else 1.0))
             if self.can_fork and len(self._children()) > allowed:
                 why = f'more than {self.limits.processes} child processes'
@@ -352,28 +379,6 @@ class Runner:
                 return
         why = f'running for more than {self.limits.wall_seconds:g} s'
         await self._condemn('timeout', why, trace=True)
-
-
-class Clock:
-    """Seconds that count only while it goes."""
-
-    def __init__(self) -> None:
-        self._counted = 0.0
-        self._since: float | None = None
-
-    def go(self) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-
-    def stop(self) -> None:
-        self._counted = self.seconds
-        self._since = None
-
-    @property
-    def seconds(self) -> float:
-        if self._since is None:
-            return self._counted
-        return self._counted + time.monotonic() - self._since
 
 
 class Tail:
@@ -388,75 +393,3 @@ class Tail:
 
     def text(self) -> str:
         return self._bytes.decode(errors='replace').replace('\0', '').strip()
-
-
-# Finds the package where the supervisor's own is, installed or not: its directory goes behind
-# the standard library, which nothing beside it may stand in for, and before other versions.
-# What a runner may know of its worker's environment: where its tools are.
-PASSED_ON = (
-    'SILKLINE_CHROMIUM',
-    'SILKLINE_CHROMIUM_SANDBOX',
-    'SSL_CERT_FILE',
-    'SSL_CERT_DIR',
-)
-PROGRAM = (
-    'import sys; path = sys.path; names = [*path, "-packages"]; '
-    'place = next(n for n, name in enumerate(names) if name.endswith("-packages")); '
-    'path.insert(place, sys.argv[1]); import worker.crawl_runner as runner; runner.main()'
-)
-
-
-def default_command() -> list[str]:
-    """The runner under this Python, isolated: no user site, no variable, no current directory.
-
-    faulthandler writes to stderr where a crawl was when a signal ended it.
-    """
-    return [sys.executable, '-I', '-X', 'faulthandler', '-c', PROGRAM, str(ROOT)]
-
-
-def make_scratch() -> str:
-    """A directory of its own for a runner with children: a killed browser leaves its profile."""
-    return tempfile.mkdtemp(prefix='silkline-runner-')
-
-
-def start_process(command: Sequence[str], mark: str, *, temporary: str) -> subprocess.Popen[bytes]:
-    """Everything that must be so before the runner's first instruction."""
-    return subprocess.Popen(  # noqa: S603 - our own program, no shell
-        command,
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        close_fds=True,
-        start_new_session=True,
-        cwd='/',
-        umask=0o077,
-        env={
-            'PATH': '/usr/local/bin:/usr/bin:/bin',
-            'LANG': 'C.UTF-8',
-            'TMPDIR': temporary,
-            isolation.MARK: mark,
-            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
-        },
-    )
-
-
-def end_orphans() -> set[int]:
-    """Kill and reap what dead runners left to this process; answer what was found.
-
-    Only for a supervisor that called `isolation.adopt_orphans` and has no children but runners.
-    Needed where a warden itself was killed; a few seconds late is early enough.
-    """
-    mine = os.getpid()
-    orphans = {found.pid for found in isolation.processes() if found.parent == mine} - living
-    for pid in orphans:
-        os.kill(pid, signal.SIGKILL)
-    reap(orphans)
-    return orphans
-
-
-def reap(pids: set[int]) -> None:
-    """Take the status of dead processes that this one has adopted; the others are not its own."""
-    for pid in pids:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)

@@ -9,6 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 from uuid import UUID
@@ -47,8 +48,14 @@ MAX_RUNNING_SECONDS = 604_800.0
 
 # Classes of SQLSTATE that pass: connection, rollback, resources, lock, operator intervention.
 PASSING_CLASSES = ('08', '40', '53', '55', '57')
+# The code of an answer that is JSON and yet more than Python takes in: a number of 5000 digits.
+UNREADABLE = 'unreadable'
 
 T = TypeVar('T')
+
+# Of the answer that this task got last: the client library keeps it from whoever asks, and the
+# errors of a gateway have no code in them.
+http_status: ContextVar[int] = ContextVar('http_status', default=0)
 
 ReleaseReason = Literal['shutdown', 'later', 'worker_restarted']
 
@@ -69,7 +76,11 @@ class Rpc:
         self._project = project
         self._on_call = on_call
         self._patience_seconds = patience_seconds
-        self._http = httpx.AsyncClient(timeout=TIMEOUT, trust_env=not project.is_local)
+        self._http = httpx.AsyncClient(
+            timeout=TIMEOUT,
+            trust_env=not project.is_local,
+            event_hooks={'response': [note_status]},
+        )
         self._client = AsyncPostgrestClient(
             f'{project.url}/rest/v1',
             headers={
@@ -290,13 +301,16 @@ class Rpc:
                 self._on_call(name, 'ok', time.monotonic() - asked_at)
                 return data
             except APIError as error:
-                code = error.code or ''
+                code = error.code or str(http_status.get())
                 message = error.message or 'the API refused without a word'
                 if not is_passing(code):
                     self._on_call(name, 'refused', time.monotonic() - asked_at)
                     raise self._refused(code, message, error.hint) from error
                 reason = message
-            except httpx.TransportError as error:
+            except (ValueError, RecursionError) as error:
+                self._on_call(name, 'refused', time.monotonic() - asked_at)
+                raise ApiRefused(UNREADABLE, f'the answer cannot be read: {error}') from error
+            except httpx.RequestError as error:
                 reason = str(error) or type(error).__name__
             self._on_call(name, 'failed', time.monotonic() - asked_at)
             # With jitter: workers that fell together do not rise together.
@@ -317,10 +331,14 @@ class Rpc:
         return ApiRefused(code, message, hint=hint)
 
 
+async def note_status(response: httpx.Response) -> None:
+    http_status.set(response.status_code)
+
+
 def is_passing(code: str) -> bool:
     """Whether trying again may help: by SQLSTATE, PostgREST's own code, or an HTTP status."""
     if code.isdecimal() and len(code) == 3:
-        return int(code) >= 500
+        return code == '429' or int(code) >= 500
     return code.startswith('PGRST00') or (len(code) == 5 and code[:2] in PASSING_CLASSES)
 
 

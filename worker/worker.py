@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +35,9 @@ from worker.errors import ApiRefused, ExitCode, SilklineError
 from worker.job_run import JobRun
 from worker.live import Publisher, listen
 from worker.metrics import Metrics, serve
-from worker.process import end_orphans
-from worker.rpc import Rpc
+from worker.rpc import UNREADABLE, Rpc
 from worker.settings import Project
+from worker.spawn import Spare, end_orphans
 from worker.state import State
 from worker.tasks import beside
 
@@ -79,6 +79,7 @@ class Worker:
         self.state = State(options.state_directory)
         self.metrics = Metrics(slots=options.slots)
         self._publisher = Publisher(project)
+        self._spare = Spare()
         self.runs: dict[UUID, JobRun] = {}
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
         # Sent with a claim that was not answered; sent again, until it is.
@@ -122,7 +123,8 @@ class Worker:
                     )
                 finally:
                     await self._end_jobs()
-            await self._release_what_is_left()
+                    self._spare.drop()
+            await self._say_goodbye()
         logger.info('worker %s: stopped', self.id)
 
     def stop(self) -> None:
@@ -155,7 +157,8 @@ class Worker:
             try:
                 # With jitter: workers that were started together do not ask together.
                 seconds = poll * random.uniform(0.7, 1.0)  # noqa: S311 - no secret
-                await asyncio.wait_for(self._wake.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
             except TimeoutError:
                 growth = 1.5 if poll >= FIRST_POLL_SECONDS else 5
                 poll = min(poll * growth, LONGEST_POLL_SECONDS)
@@ -177,7 +180,7 @@ class Worker:
         asked_at = time.monotonic()
         try:
             async with asyncio.timeout(None) as self._claiming:
-                jobs = await rpc.claim_crawl_jobs(self.id, tokens, kinds=self.options.kinds)
+                jobs = await self._claim_readable(rpc, tokens)
         except (SilklineError, TimeoutError) as error:
             if isinstance(error, ApiRefused) and not self._is_trusted:
                 raise
@@ -198,11 +201,40 @@ class Worker:
                         leased_at=asked_at,
                         metrics=self.metrics,
                         publisher=self._publisher,
+                        spare=self._spare,
                         allow_networks=self.options.allow_networks,
                     )
                 )
         self._note_tokens()
+        await self._keep_spare()
         return jobs
+
+    async def _keep_spare(self) -> None:
+        """While a slot is free, so is a process: whoever is next waits for none to start."""
+        # The jobs just claimed begin, and take what there is.
+        await asyncio.sleep(0)
+        is_last = self.options.ends_after_one or self.options.ends_when_idle
+        if len(self.runs) < self.options.slots and not (is_last or self._is_stopping):
+            self._spare.keep()
+
+    async def _claim_readable(self, rpc: Rpc, tokens: Sequence[UUID]) -> list[Job]:
+        """Fail jobs whose rows cannot be read, rather than claim them for ever."""
+        try:
+            return await rpc.claim_crawl_jobs(self.id, tokens, kinds=self.options.kinds)
+        except ApiRefused as error:
+            if error.code != UNREADABLE:
+                raise
+            if len(tokens) == 1:
+                logger.error('worker %s: claimed a job that cannot be read', self.id)
+                await rpc.fail_crawl_job(
+                    tokens[0],
+                    error_code='payload',
+                    error_message=f'no worker can read this job: {error.message}',
+                    is_retryable=False,
+                )
+                return []
+        # The same tokens bring the same jobs, and alone only one of them.
+        return [job for token in tokens for job in await self._claim_readable(rpc, [token])]
 
     def _start(self, run: JobRun) -> None:
         self._has_claimed = True
@@ -298,18 +330,19 @@ class Worker:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _release_what_is_left(self) -> None:
-        """The last try; what it does not reach, the next worker here finds noted."""
-        tokens = [*self._left_tokens, *self._open_tokens]
-        if not tokens:
-            return
+    async def _say_goodbye(self) -> None:
+        """Release what is left, the last try, and leave the fleet: nobody waits for this worker.
+
+        Leases that this does not reach, the next worker here finds noted.
+        """
         async with Rpc(self.project, patience_seconds=LAST_CALL_SECONDS) as rpc:
             with suppress(TimeoutError, SilklineError):
                 async with asyncio.timeout(LAST_CALL_SECONDS):
-                    for token in tokens:
+                    for token in [*self._left_tokens, *self._open_tokens]:
                         await rpc.release_crawl_job(token, reason='shutdown')
                         self._left_tokens.discard(token)
                     self._open_tokens.clear()
+                    await rpc.heartbeat_crawl_jobs(self.id, [], worker={'has_ended': True})
         self._note_tokens()
 
     async def _hand_back_for_predecessors(self, rpc: Rpc) -> None:

@@ -29,7 +29,8 @@ revoke execute on function silkline.command_for(public.crawl_job_status)
 -- A token that is no longer current comes back as 'lost', and nothing is written for it:
 -- the worker kills that crawl. Paused, stopped and cancelled jobs are renewed too, so that
 -- a worker that is still saving its last pages is not reaped meanwhile. A row that another
--- call holds just now is not waited for: a checkpoint renews it by itself.
+-- call holds just now is not waited for: a checkpoint renews it by itself. A worker that says
+-- has_ended leaves the fleet, so that nobody waits for it.
 -- definer because crawl_worker may touch no table
 create function public.heartbeat_crawl_jobs(
   p_worker_id uuid,
@@ -49,14 +50,15 @@ begin
   perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
 
   if jsonb_typeof(p_worker) is distinct from 'object'
-    or p_worker - '{hostname,version,slots,busy_slots,kinds}'::text[] <> '{}'
+    or p_worker - '{hostname,version,slots,busy_slots,kinds,has_ended}'::text[] <> '{}'
     or coalesce(jsonb_typeof(p_worker -> 'kinds'), 'array') <> 'array'
     or coalesce(p_worker ->> 'slots', '0') !~ '^[0-9]{1,6}$'
     or coalesce(p_worker ->> 'busy_slots', '0') !~ '^[0-9]{1,6}$'
+    or coalesce(jsonb_typeof(p_worker -> 'has_ended'), 'boolean') <> 'boolean'
   then
     raise sqlstate 'PT422' using
-      message = 'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
-      hint = 'slots and busy_slots are whole numbers, kinds is a list.';
+      message = 'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+      hint = 'slots and busy_slots are whole numbers, kinds is a list, has_ended is true or false.';
   end if;
 
   if pg_column_size(p_worker) > 10000 then
@@ -65,10 +67,15 @@ begin
       hint = 'Describe the worker in a few words.';
   end if;
 
+  if p_worker -> 'has_ended' = 'true' then
+    delete from public.crawl_workers as worker
+    where worker.id = p_worker_id;
+  end if;
+
   return query
     with present as (
       insert into public.crawl_workers as worker (id, hostname, version, slots, busy_slots, kinds)
-      values (
+      select
         p_worker_id,
         left(coalesce(p_worker ->> 'hostname', 'unknown'), 255),
         left(coalesce(p_worker ->> 'version', 'unknown'), 100),
@@ -78,7 +85,7 @@ begin
           select kind
           from jsonb_array_elements_text(coalesce(p_worker -> 'kinds', '[]')) as kind
         )
-      )
+      where p_worker -> 'has_ended' is distinct from 'true'
       on conflict (id) do update
       set
         hostname = excluded.hostname,
@@ -114,7 +121,7 @@ end
 $$;
 
 comment on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb) is
-  'Renew all leases of one worker and register it; answers one command per lease.';
+  'Renew all leases of one worker and register it, or note its end; answers one command per lease.';
 
 revoke execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
   from public, anon, authenticated;

@@ -1,7 +1,7 @@
 -- heartbeat_crawl_jobs: leases are renewed, workers registered, and each lease answered.
 
 begin;
-select plan(37);
+select plan(40);
 
 select tests.make_users('ann', 'bob');
 
@@ -147,6 +147,19 @@ select results_eq(
   'names that are too long are cut'
 );
 
+-- The end of a worker
+
+select public.heartbeat_crawl_jobs(tests.worker_id('terse'), '{}', '{"has_ended": true}');
+select is_empty(
+  $$ select from public.crawl_workers where id = tests.worker_id('terse') $$,
+  'a worker that has ended leaves the fleet'
+);
+select public.heartbeat_crawl_jobs(tests.worker_id('new'), '{}', '{"has_ended": false}');
+select isnt_empty(
+  $$ select from public.crawl_workers where id = tests.worker_id('new') $$,
+  'one that has not, stays'
+);
+
 -- Bad input
 
 select tests.age('goes-on', '10 seconds');
@@ -196,44 +209,50 @@ select throws_ok(
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', null) $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'null for the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '[]') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'a worker that is no object is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"colour": "red"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'an unknown key of the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": -1}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'a negative number of slots is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": "many"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'slots that are no number are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": 99999999999}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'a number of slots past all bounds is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": "crawl"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots and kinds',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
   'kinds that are no list are refused'
+);
+select throws_ok(
+  $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"has_ended": "perhaps"}') $$,
+  'PT422',
+  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'an end that is neither true nor false is refused'
 );
 select throws_like(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', jsonb_build_object('hostname', repeat('h', 10000000))) $$,

@@ -272,6 +272,7 @@ def lease_arguments() -> Iterator[Bad]:
         'negative slots': {'slots': -1},
         'huge slots': {'slots': 10**30},
         'a text for kinds': {'kinds': 'crawl'},
+        'a text for an end': {'has_ended': 'perhaps'},
         'ten megabytes of kinds': {'kinds': [HUGE]},
     }.items():
         yield Bad('heartbeat_crawl_jobs', what, {'p_worker': worker})

@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,9 @@ from tests.support.runner import (
 from tests.support.waiting import wait_until
 from worker import pipe
 from worker.isolation import OUT_OF_MEMORY, descendants
-from worker.outcome import ERROR_CODES, code_of
-from worker.process import PASSED_ON, STDERR_TAIL_BYTES, CannotStart, Runner
+from worker.outcome import ERROR_CODES, Outcome, code_of
+from worker.process import STDERR_TAIL_BYTES, CannotStart, Runner
+from worker.spawn import PASSED_ON, Spare, living
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
@@ -71,8 +74,7 @@ def test_pages_that_fail_or_are_tried_again_end_once() -> None:
     frontier = Frontier()
     outcome = crawl(start_of(pages=60, links=59, fail=10, retry=7), frontier)
     assert outcome.done is not None
-    assert outcome.done.result == {'done': 55, 'error': 5, 'skipped': 0, 'retried': 8}
-    assert len(frontier.ended) == 60
+    assert Counter(ended.status for ended in frontier.ended.values()) == {'done': 55, 'error': 5}
     assert sum(frontier.handed_out.values()) == 68
 
 
@@ -120,14 +122,13 @@ def test_a_command_reaches_a_runner_between_two_checkpoints() -> None:
     async def pause_when_open() -> None:
         async with Runner(start_of(pages=50, slow=1, slow_ms=300)) as runner:
             frontier = Frontier()
-            async with asyncio.TaskGroup() as group:
 
-                def watch(runner: Runner, message: pipe.FromRunner) -> None:
-                    if isinstance(message, pipe.Begun):
-                        group.create_task(runner.send(pipe.Command(command='pause')))
-                        frontier.command = 'pause'
+            def watch(runner: Runner, message: pipe.FromRunner) -> None:
+                if isinstance(message, pipe.Begun):
+                    runner.tell(pipe.Command(command='pause'))
+                    frontier.command = 'pause'
 
-                outcome = await supervise(runner, frontier, watch=watch)
+            outcome = await supervise(runner, frontier, watch=watch)
             assert outcome.done is not None
             assert outcome.done.reason == 'pause'
             assert len(frontier.ended) == 1
@@ -230,9 +231,10 @@ def test_the_end_of_stderr_is_kept_and_no_more() -> None:
 
 
 def test_a_stray_print_does_not_break_the_protocol() -> None:
-    outcome = crawl(start_of(pages=30, crash='print', crash_at=3))
+    frontier = Frontier()
+    outcome = crawl(start_of(pages=30, crash='print', crash_at=3), frontier)
     assert outcome.done is not None
-    assert outcome.done.result['done'] == 30
+    assert len(frontier.ended) == 30
 
 
 @pytest.mark.parametrize('seed', range(12))
@@ -264,6 +266,70 @@ def test_a_program_that_is_no_runner_is_a_start_that_failed() -> None:
     assert asyncio.run(run('/bin/cat')) == 'protocol'
     with pytest.raises(CannotStart):
         asyncio.run(run('/no/such/program'))
+
+
+# Says that it is alive, and reads nothing after its job.
+DEAF = """
+import os, time
+from worker import pipe
+os.write(1, pipe.encode(pipe.WantTasks(count=1)))
+while True:
+    os.write(1, pipe.encode(pipe.Alive()))
+    time.sleep(0.1)
+"""
+
+
+def test_a_runner_that_reads_nothing_is_stalled_though_it_speaks() -> None:
+    async def answer_at_length() -> Outcome:
+        start = start_of(limits=limits_of(stall_seconds=1))
+        answer = pipe.Tasks(redirected_starts=['x' * 1000] * 1000)
+        program = f'import sys; sys.path.insert(0, {str(ROOT)!r}){DEAF}'
+        async with Runner(start, command=[sys.executable, '-c', program]) as runner:
+            async for message in runner.messages():
+                if isinstance(message, pipe.WantTasks):
+                    await runner.send(answer)
+            return await runner.wait()
+
+    outcome = asyncio.run(asyncio.wait_for(answer_at_length(), 20))
+    assert outcome.error_code == 'stalled'
+
+
+def scratches() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob('silkline-runner-*'))
+
+
+def test_a_runner_that_cannot_start_leaves_no_directory() -> None:
+    async def run() -> None:
+        async with Runner(start_of(limits=limits_of(processes=5)), command=['/no/such/program']):
+            pass
+
+    before = scratches()
+    with pytest.raises(CannotStart):
+        asyncio.run(run())
+    assert scratches() <= before
+
+
+def test_a_runner_that_is_cancelled_twice_leaves_no_directory() -> None:
+    async def run() -> None:
+        begun = asyncio.Event()
+
+        def watch(_: Runner, message: pipe.FromRunner) -> None:
+            begun.set()
+
+        start = start_of(pages=1000, delay_ms=1, limits=limits_of(processes=5))
+        job = asyncio.ensure_future(run_job(start, watch=watch))
+        await begun.wait()
+        job.cancel()
+        # It is being ended by now.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+
+    before = scratches()
+    asyncio.run(run())
+    assert scratches() <= before
 
 
 def test_without_a_free_descriptor_a_runner_is_not_started_and_nothing_leaks() -> None:
@@ -354,7 +420,7 @@ import os, signal
 from tests.support.runner import children_of, crawl, is_running, start_of
 from worker import pipe
 from worker.isolation import adopt_orphans, descendants
-from worker.process import end_orphans
+from worker.spawn import end_orphans
 
 adopt_orphans()
 seen = set()
@@ -523,6 +589,112 @@ def test_a_runner_has_its_limits_and_no_capability_but_roots_files() -> None:
     assert directory == '/'
 
 
+# Started ahead
+
+
+def test_a_runner_started_ahead_crawls_behind_the_same_walls() -> None:
+    spare = Spare()
+    seen: list[tuple[int, str, str]] = []
+
+    def look(runner: Runner, message: pipe.FromRunner) -> None:
+        if isinstance(message, pipe.Finished) and not seen:
+            proc = Path(f'/proc/{runner.pid}')
+            seen.append((runner.pid, (proc / 'status').read_text(), (proc / 'limits').read_text()))
+
+    async def run() -> Outcome:
+        limits = limits_of(memory_bytes=99 * MEGABYTE, open_files=77)
+        async with Runner(start_of(pages=30, limits=limits), spare=spare) as runner:
+            return await supervise(runner, Frontier(), watch=look)
+
+    before = children_of(os.getpid())
+    spare.keep()
+    spare.keep()
+    (ahead,) = children_of(os.getpid()) - before
+    wait_until(lambda: is_loaded(ahead), seconds=30, what='a runner that waits')
+    outcome = asyncio.run(run())
+
+    assert outcome.done is not None
+    ((pid, status, limits),) = seen
+    assert pid == ahead
+    assert 'NoNewPrivs:\t1' in status
+    assert 'Seccomp:\t2' in status
+    # A thread that had been there before would have none of both.
+    assert 'Threads:\t1' in status
+    assert re.search(rf'Max data size +{99 * MEGABYTE} +{99 * MEGABYTE}', limits)
+    assert re.search(r'Max open files +77 +77', limits)
+    assert spare.take() is None
+
+
+def is_loaded(pid: int) -> bool:
+    return 'aiohttp' in Path(f'/proc/{pid}/maps').read_text()
+
+
+def test_a_runner_started_ahead_that_died_is_not_taken_and_another_is_kept() -> None:
+    before = children_of(os.getpid())
+    spare = Spare()
+    spare.keep()
+    (first,) = children_of(os.getpid()) - before
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not is_running(first), what='its end')
+    assert spare.take() is None
+    assert children_of(os.getpid()) == before
+
+    spare.keep()
+    (second,) = children_of(os.getpid()) - before
+    assert second != first
+    spare.drop()
+
+
+def test_a_runner_with_children_is_not_the_one_started_ahead() -> None:
+    spare = Spare()
+    spare.keep()
+
+    environments: list[str] = []
+
+    def look(runner: Runner, message: pipe.FromRunner) -> None:
+        environments.append(Path(f'/proc/{runner.pid}/environ').read_text())
+
+    async def run() -> None:
+        start = start_of(pages=3, limits=limits_of(processes=5))
+        async with Runner(start, spare=spare) as runner:
+            await supervise(runner, Frontier(), watch=look)
+
+    asyncio.run(run())
+    # It has a directory of its own, from its start.
+    assert 'silkline-runner-' in environments[0]
+    taken = spare.take()
+    assert taken is not None
+    taken.process.kill()
+    taken.process.__exit__(None, None, None)
+    living.discard(taken.process.pid)
+
+
+WAITING_PARENT = """
+import sys
+from worker.spawn import Spare
+
+spare = Spare()
+spare.keep()
+print(spare.take().process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_runner_started_ahead_is_gone_when_its_supervisor_was_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, '-c', WAITING_PARENT],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_running(pid)
+        parent.kill()
+        wait_until(lambda: not is_running(pid), what='the runner to be gone')
+
+
 def test_a_supervisor_that_hides_cannot_be_read_by_its_runner() -> None:
     program = (
         'from worker.isolation import hide_environment\n'
@@ -576,30 +748,6 @@ def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> N
 
 
 # Clock, cancellation, company
-
-
-def test_paused_time_does_not_count() -> None:
-    async def pause_first() -> None:
-        start = start_of(crash='wait', limits=limits_of(wall_seconds=0.6))
-        async with Runner(start) as runner:
-            runner.pause()
-            paused_at = time.monotonic()
-            counted = runner.running_seconds
-            async with asyncio.TaskGroup() as group:
-                serving = group.create_task(supervise(runner, Frontier()))
-                # Twice the limit, by the clock that would have ended it.
-                async with asyncio.timeout(1.2):
-                    with pytest.raises(TimeoutError):
-                        async with asyncio.timeout(1.19):
-                            await asyncio.shield(serving)
-                assert runner.running_seconds == counted
-                runner.resume()
-            outcome = serving.result()
-            assert outcome.error_code == 'timeout'
-            assert time.monotonic() - paused_at > 1.19 + 0.5
-            assert 0.6 <= outcome.running_seconds < 3
-
-    asyncio.run(pause_first())
 
 
 def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_it() -> None:

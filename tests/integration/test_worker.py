@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from tests.support.runner import is_running
@@ -53,6 +54,32 @@ def set_pace(queue: Queue, heartbeat_seconds: int, stale_seconds: int) -> None:
 
 def is_gone(pids: set[int]) -> bool:
     return not any(is_running(pid) for pid in pids)
+
+
+def is_idle(worker: WorkerProcess) -> bool:
+    """Whether all that it has is a process for the next job."""
+    return not worker.runners() and len(worker.children()) == 1
+
+
+# A runner is there before its job
+
+
+def test_a_worker_with_a_free_slot_has_a_process_waiting_and_leaves_none(
+    queue: Queue, directory: Path
+) -> None:
+    with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
+        wait_until(lambda: is_idle(worker), what='a process that waits')
+        [ahead] = worker.children()
+        job = queue.enqueue(**LONG)
+        queue.wait_for_pages(2, job)
+        assert worker.children() == worker.runners() == {ahead}
+
+        queue.press('cancel', job)
+        wait_until(lambda: is_idle(worker), what='the next one')
+        [ahead] = worker.children()
+        worker.send(signal.SIGTERM)
+        assert worker.wait(10) == 0
+    assert is_gone({ahead})
 
 
 # A runner dies
@@ -118,12 +145,42 @@ def test_a_worker_without_descriptors_fails_the_job_as_start_and_lives_on(
         most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
         highest = max(int(path.name) for path in Path(f'/proc/{worker.pid}/fd').iterdir())
         resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (highest + 3, most[1]))
-        job = queue.enqueue(**SHORT)
+        # Its process is not one that was started ahead.
+        payload = {'url': 'https://browser.example/', 'fetcher': 'browser'}
+        job = queue.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
         wait_until(lambda: queue.job(job)['error_code'] == 'start', seconds=5, what='start')
 
         resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, most)
+        queue.wait_for('completed', queue.enqueue(**SHORT))
+
+
+def test_a_worker_without_a_single_descriptor_left_lives_on(queue: Queue, directory: Path) -> None:
+    with WorkerProcess(queue.stack, directory) as worker:
+        worker.wait_for_output('slots')
+        job = queue.enqueue(**SHORT)
         queue.wait_for('completed', job)
-    queue.assert_complete_once(job, pages=20)
+        most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, most[1]))
+        seen = {row['last_seen_at'] for row in queue.stack.rpc('list_crawl_workers')}
+
+        def has_beaten() -> bool:
+            assert not worker.has_ended, worker.output
+            seen.update(row['last_seen_at'] for row in queue.stack.rpc('list_crawl_workers'))
+            return len(seen) > 3
+
+        wait_until(has_beaten, what='two more heartbeats')
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, most)
+        queue.wait_for('completed', queue.enqueue(**SHORT))
+
+
+def test_a_runner_that_says_too_much_does_not_fill_the_log(queue: Queue, directory: Path) -> None:
+    job = queue.enqueue(pages=3, crash='chat:20000')
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for('completed', job)
+        wait_until(lambda: 'completed' in worker.output)
+
+        assert 100 <= worker.output.count('a line of chat') < 2000
+        assert worker.output.count('no more of its lines') == 1
 
 
 # The worker dies
@@ -202,6 +259,33 @@ def test_a_damaged_note_still_gives_back_what_can_be_read(queue: Queue, director
     with WorkerProcess(queue.stack, directory):
         wait_until(lambda: queue.job(job)['attempt'] == 2, seconds=5, what='a second attempt')
         wait_until(lambda: not note.exists(), what='the end of the note')
+
+
+# A job that nobody can read
+
+
+def test_a_job_that_cannot_be_read_fails_and_holds_up_no_other(
+    queue: Queue, directory: Path
+) -> None:
+    queue.stack.execute("update crawl_settings set plugin_kinds = '{bulky}'", [])
+    first = queue.enqueue(**SHORT)
+    # A few bytes in the database; written out, more digits than Python reads.
+    answer = httpx.post(
+        f'{queue.stack.url}/rest/v1/rpc/enqueue_crawl_job',
+        headers={
+            'apikey': queue.stack.variables['SUPABASE_SECRET_KEY'],
+            'Content-Type': 'application/json',
+        },
+        content='{"p_kind": "bulky", "p_payload": {"url": "https://a.example", "size": 1e5000}}',
+    )
+    assert answer.is_success, answer.text
+    second = queue.enqueue(**SHORT)
+    with WorkerProcess(queue.stack, directory) as worker:
+        queue.wait_for('completed', first, second)
+        assert not worker.has_ended
+    [row] = queue.rows("select status, error_code from crawl_jobs where kind = 'bulky'")
+    assert row == {'status': 'failed', 'error_code': 'payload'}
+    assert [queue.job(job)['attempt'] for job in (first, second)] == [1, 1]
 
 
 # The worker freezes
@@ -442,12 +526,12 @@ def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
 def test_sixty_jobs_leave_no_zombie_and_no_descriptor(queue: Queue, directory: Path) -> None:
     with WorkerProcess(queue.stack, directory) as worker:
         queue.wait_for('completed', *[queue.enqueue(pages=3) for _ in range(4)])
-        wait_until(lambda: not worker.runners(), what='an idle worker')
+        wait_until(lambda: is_idle(worker), what='an idle worker')
         before = len(worker.descriptors())
         jobs = [queue.enqueue(pages=3) for _ in range(60)]
         queue.wait_for('completed', *jobs, seconds=60)
 
-        wait_until(lambda: not worker.runners(), what='no child, dead or alive')
+        wait_until(lambda: is_idle(worker), what='no other child, dead or alive')
         wait_until(lambda: len(worker.descriptors()) <= before, what='its descriptors')
     for job in jobs:
         queue.assert_complete_once(job, pages=3)
@@ -477,6 +561,21 @@ def test_once_is_one_job(queue: Queue, directory: Path) -> None:
     assert [queue.status(job) for job in jobs] == ['completed', 'pending']
 
 
+def test_a_worker_that_has_ended_is_not_waited_for(queue: Queue, directory: Path) -> None:
+    with WorkerProcess(queue.stack, directory) as worker:
+        worker.wait_for_output('slots')
+        worker_id = worker.output.partition('worker ')[2].partition(':')[0]
+        wait_until(lambda: worker_id in fleet(queue), what='the worker to be known')
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+
+    assert worker_id not in fleet(queue)
+
+
+def fleet(queue: Queue) -> set[str]:
+    return {row['id'] for row in queue.stack.rpc('list_crawl_workers')}
+
+
 # At the start
 
 
@@ -485,7 +584,7 @@ def test_a_worker_that_reaches_no_api_says_so_and_ends_with_3(
 ) -> None:
     variables = {'SUPABASE_URL': 'http://127.0.0.1:9', 'SUPABASE_SECRET_KEY': 'sb_secret_x'}
     with WorkerProcess(queue.stack, directory, variables=variables) as worker:
-        assert worker.wait(8) == 3
+        assert worker.wait(30) == 3
 
         assert 'http://127.0.0.1:9 does not answer' in worker.output
         assert 'Traceback' not in worker.output
@@ -497,7 +596,7 @@ def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
     key = f'sb_secret_{uuid4().hex}'
     variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': key}
     with WorkerProcess(queue.stack, directory, variables=variables) as worker:
-        assert worker.wait(8) == 1
+        assert worker.wait(30) == 1
 
         assert 'Invalid API key' in worker.output
         assert key not in worker.output
@@ -507,7 +606,7 @@ def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
 def test_a_state_directory_that_cannot_be_made_is_named(queue: Queue, directory: Path) -> None:
     (directory / 'file').touch()
     with WorkerProcess(queue.stack, directory / 'file') as worker:
-        assert worker.wait(8) == 2
+        assert worker.wait(30) == 2
 
         assert str(directory / 'file') in worker.output
         assert 'Traceback' not in worker.output

@@ -84,6 +84,10 @@ class WorkerProcess:
         wait_until(lambda: words in self.output, seconds=seconds, what=f'"{words}"')
 
     def runners(self) -> set[int]:
+        """The processes that have a job: one that waits for its job has no walls yet."""
+        return {process for process in self.children() if is_walled(process)}
+
+    def children(self) -> set[int]:
         return {process.pid for process in processes() if process.parent == self.pid}
 
     def wait_for_runners(self, count: int) -> set[int]:
@@ -105,6 +109,13 @@ class WorkerProcess:
         with self._process.stdout as stream:
             for line in stream:
                 self.output += line
+
+
+def is_walled(pid: int) -> bool:
+    try:
+        return 'NoNewPrivs:\t1' in Path(f'/proc/{pid}/status').read_text()
+    except OSError:
+        return False
 
 
 class Queue:

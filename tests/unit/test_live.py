@@ -12,7 +12,7 @@ def test_listening_where_nothing_answers_ends_when_it_is_cancelled() -> None:
 
     async def run(turns: int) -> None:
         listening = asyncio.create_task(
-            listen(project, 'crawl_workers', lambda *_: None, on_joined=lambda _: None)
+            listen(project, 'crawl_workers', lambda event, payload: None, on_joined=lambda _: None)
         )
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from worker.answers import QueueStats
 from worker.errors import ApiRefused, ApiUnavailable
-from worker.rpc import Rpc
+from worker.rpc import UNREADABLE, Rpc
 from worker.settings import Project
 
 STATS = {
@@ -23,6 +23,7 @@ STATS = {
     'from_a_newer_database': True,
 }
 Answer = tuple[int, Any]
+GARBLED = b'this is not gzip'
 
 
 class Api:
@@ -35,6 +36,8 @@ class Api:
     async def answer(self, request: web.Request) -> web.Response:
         self.calls.append((request.path, dict(request.headers)))
         status, body = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(body, bytes):
+            return web.Response(status=status, body=body, headers={'Content-Encoding': 'gzip'})
         if isinstance(body, str):
             return web.Response(status=status, text=body)
         return web.json_response(body, status=status)
@@ -86,8 +89,25 @@ def test_a_call_carries_the_key_and_the_token() -> None:
         (500, refusal('57014')),
         (503, refusal('53300')),
         (502, '<html>bad gateway</html>'),
+        # A gateway's own words have no code in them.
+        (503, {'message': 'failure to get a peer from the ring-balancer'}),
+        (500, {}),
+        (429, '<html>slow down</html>'),
+        (429, {'message': 'API rate limit exceeded'}),
+        (200, GARBLED),
     ],
-    ids=['no database', 'serialization', 'timeout', 'too many connections', 'no JSON'],
+    ids=[
+        'no database',
+        'serialization',
+        'timeout',
+        'too many connections',
+        'no JSON',
+        'a gateway without a server',
+        'nothing told',
+        'too many requests',
+        'too many requests, told',
+        'not what it says it is',
+    ],
 )
 def test_what_passes_is_tried_again(trouble: Answer) -> None:
     api = Api([trouble, trouble, (200, STATS)])
@@ -96,7 +116,9 @@ def test_what_passes_is_tried_again(trouble: Answer) -> None:
     assert len(api.calls) == 3
 
 
-@pytest.mark.parametrize(('status', 'code'), [(409, 'PT409'), (403, '42501'), (400, '22P02')])
+@pytest.mark.parametrize(
+    ('status', 'code'), [(409, 'PT409'), (403, '42501'), (400, '22P02'), (429, 'PT429')]
+)
 def test_what_is_refused_is_not_tried_again(status: int, code: str) -> None:
     api = Api([(status, refusal(code))])
     with pytest.raises(ApiRefused) as refused:
@@ -120,6 +142,22 @@ def test_an_answer_without_json_that_is_no_failure_is_a_refusal() -> None:
         ask(api)
 
     assert len(api.calls) == 1
+
+
+def test_a_gateway_that_does_not_know_the_key_is_not_asked_again() -> None:
+    api = Api([(401, {'message': 'Invalid authentication credentials'})])
+    with pytest.raises(ApiRefused, match='Invalid authentication'):
+        ask(api)
+
+    assert len(api.calls) == 1
+
+
+@pytest.mark.parametrize('body', ['[' * 100_000, f'{{"open": {"1" * 5000}}}'])
+def test_an_answer_that_python_cannot_hold_is_told_from_one_of_another_version(body: str) -> None:
+    with pytest.raises(ApiRefused) as refused:
+        ask(Api([(200, body)]))
+
+    assert refused.value.code == UNREADABLE
 
 
 def test_patience_ends() -> None:

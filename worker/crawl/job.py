@@ -113,7 +113,10 @@ async def fetcher_for(
 
         yield NullFetcher(), None
         return
-    from worker.crawl.egress import Egress
+    from worker.crawl.tls import SystemTrust, no_certificates
+
+    with no_certificates():
+        from worker.crawl.egress import Egress
     from worker.crawl.http import HttpFetcher
 
     reader = await reader_for(start, options, link, kind)
@@ -123,6 +126,7 @@ async def fetcher_for(
             # As many pages at a time, and as many robots.txt beside them.
             connections=2 * options.concurrency,
             user_agent=options.user_agent or USER_AGENT,
+            tls=SystemTrust(),
         )
     except ValueError as error:
         raise CrawlError(str(error)) from error

@@ -205,6 +205,12 @@ def talk(_: str) -> None:
     os.write(1, b'another stray line\n')
 
 
+def chat(count: str) -> None:
+    """Log lines without end, in messages as they should be."""
+    for _ in range(int(count or 1000)):
+        write_to_pipes(pipe.encode(pipe.Log(level='warning', message='a line of chat')))
+
+
 def snoop(_: str) -> None:
     """Try to read the supervisor's environment."""
     with open(f'/proc/{os.getppid()}/environ', 'rb') as file:
@@ -226,4 +232,5 @@ CRASHES: dict[str, Callable[[str], None]] = {
     'stderr': shout,
     'print': talk,
     'snoop': snoop,
+    'chat': chat,
 }

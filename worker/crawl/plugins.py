@@ -8,10 +8,11 @@ docs/plugins.md is for authors.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from worker.crawl.egress import Egress, Response
 
 GROUP = 'silkline.plugins'
@@ -96,11 +97,16 @@ class Found:
 
 def discover() -> list[Found]:
     """All plugins that are installed, whether or not they load."""
+    # Where it is needed: most runners have no plugins, and it takes 10 ms.
+    from importlib.metadata import entry_points
+
     return [load(entry_point) for entry_point in sorted(entry_points(group=GROUP))]
 
 
 def find(name: str, kind: Kind) -> Found | None:
     """The plugin of that name and kind; others are not loaded."""
+    from importlib.metadata import entry_points
+
     for entry_point in entry_points(group=GROUP, name=name):
         found = load(entry_point)
         if found.kind == kind or found.kind is None:
@@ -108,7 +114,7 @@ def find(name: str, kind: Kind) -> Found | None:
     return None
 
 
-def load(entry_point: EntryPoint) -> Found:
+def load(entry_point: 'EntryPoint') -> Found:
     package = entry_point.dist.name if entry_point.dist else 'unknown'
     version = entry_point.dist.version if entry_point.dist else ''
     kind: Kind | None = None

@@ -1,0 +1,76 @@
+"""Whom a crawl trusts: the system's certificates, read no sooner and no oftener than needed.
+
+OpenSSL takes 30 ms to read them all, and aiohttp has it do so twice when it is imported: a fifth of
+the start of a runner. Where the system also keeps them by name, one file each, OpenSSL finds the
+one that a site needs by itself.
+"""
+
+import os
+import re
+import ssl
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+VARIABLES = ('SSL_CERT_FILE', 'SSL_CERT_DIR')
+# What `openssl rehash` calls them: a hash of the subject, and a number where two have the same.
+HASHED = re.compile(r'[0-9a-f]{8}\.\d+')
+
+
+class SystemTrust(ssl.SSLContext):
+    """What `ssl.create_default_context` makes, without certificates until a connection is made."""
+
+    _is_loaded = False
+
+    def __new__(cls) -> 'SystemTrust':
+        context = super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(['http/1.1'])
+        if sys.version_info >= (3, 13):
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_STRICT
+        return context
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        if not self._is_loaded:
+            self._is_loaded = True
+            load_system_certificates(self)
+        return super().wrap_bio(*arguments, **named)
+
+
+def load_system_certificates(context: ssl.SSLContext) -> None:
+    directory = hashed_directory()
+    if directory is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(capath=directory)
+
+
+def hashed_directory() -> str | None:
+    """Where each certificate of the system is a file of its own, if that is so for all of them."""
+    paths = ssl.get_default_verify_paths()
+    if not (paths.cafile and paths.capath):
+        return None
+    bundle, directory = Path(paths.cafile).resolve(), Path(paths.capath).resolve()
+    # Written by one program, then; and whoever adds to the one by hand shows in the count.
+    if bundle.parent != directory:
+        return None
+    try:
+        count = bundle.read_bytes().count(b'-----BEGIN CERTIFICATE-----')
+        is_whole = sum(map(bool, map(HASHED.fullmatch, os.listdir(directory)))) >= count
+    except OSError:
+        return None
+    return str(directory) if is_whole else None
+
+
+@contextmanager
+def no_certificates() -> Generator[None]:
+    """For the import of aiohttp, whose own contexts are not used here."""
+    kept = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    os.environ.update(dict.fromkeys(VARIABLES, os.devnull))
+    try:
+        yield
+    finally:
+        for name in VARIABLES:
+            del os.environ[name]
+        os.environ.update(kept)
