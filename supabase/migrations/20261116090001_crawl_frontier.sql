@@ -90,6 +90,8 @@ create table public.crawl_tasks (
   lease_token uuid,
   found_on uuid,
   page_id bigint,
+  copy_of uuid,
+  copy_title text,
   last_error text,
   finished_at timestamptz,
   primary key (job_id, url_key),
@@ -110,9 +112,7 @@ create table public.crawl_tasks (
       'too_large',
       'redirect',
       'canonical',
-      'duplicate',
       'noindex',
-      'nofollow',
       'trap',
       'invalid_url',
       'forbidden_address',
@@ -139,6 +139,10 @@ comment on column public.crawl_tasks.attempts is
   'How often it was handed out to be fetched. Above 0 it was paid from max_pages.';
 comment on column public.crawl_tasks.found_on is
   'url_key of the page that linked here first.';
+comment on column public.crawl_tasks.copy_of is
+  'url_key of the page that this one was dropped for; its own once that page was of no use.';
+comment on column public.crawl_tasks.copy_title is
+  'Title of a page that was dropped for another, which must have the same.';
 
 -- Three that never overlap: what is new, what was begun before (and needs no budget), and what
 -- is leased alone. So a lease reads none of the others, whatever plan it gets.
@@ -155,6 +159,8 @@ create index crawl_tasks_failed on public.crawl_tasks (job_id, url_key)
 -- Tells a job that has none at one look: a link that leads there on a shorter way is rare.
 create index crawl_tasks_too_deep on public.crawl_tasks (job_id, url_key)
   where skip_reason = 'too_deep';
+create index crawl_tasks_copies on public.crawl_tasks (job_id, copy_of)
+  where skip_reason = 'canonical';
 
 create policy "Users read the URLs of their own jobs"
   on public.crawl_tasks

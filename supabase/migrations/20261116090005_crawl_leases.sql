@@ -29,7 +29,9 @@ create function silkline.free_tasks(
 as $$
 declare
   v_suspects integer := 0;
-  v_poison integer := 0;
+  v_poison uuid[] := '{}';
+  v_restored integer := 0;
+  v_refunded integer := 0;
   v_others integer;
   v_unpaid integer;
 begin
@@ -53,13 +55,19 @@ begin
           when 'crash' then p_suspects is null or coalesce(task.url_key = any (p_suspects), false)
           else task.losses > 0 or task.crashes > 0
         end
-      returning task.status
+      returning task.url_key, task.status
     )
     select
       count(*) filter (where suspect.status = 'pending'),
-      count(*) filter (where suspect.status = 'error')
+      coalesce(array_agg(suspect.url_key) filter (where suspect.status = 'error'), '{}')
     into v_suspects, v_poison
     from suspect;
+
+    if v_poison <> '{}' then
+      select copies.restored, copies.refunded
+      into v_restored, v_refunded
+      from silkline.restore_copies(p_job_id, v_poison) as copies;
+    end if;
   end if;
 
   with other as (
@@ -78,17 +86,20 @@ begin
   into v_others, v_unpaid
   from other;
 
-  if v_suspects + v_poison + v_others > 0 then
+  if v_suspects + cardinality(v_poison) + v_others > 0 then
     update public.crawl_states as state
     set
-      total_in_progress = state.total_in_progress - v_suspects - v_poison - v_others,
-      total_pending = state.total_pending + v_suspects + v_others,
-      total_error = state.total_error + v_poison,
-      pages_spent = state.pages_spent - v_unpaid
+      total_in_progress = state.total_in_progress
+        - v_suspects - cardinality(v_poison) - v_others,
+      total_pending = state.total_pending + v_suspects + v_others + v_restored,
+      total_error = state.total_error + cardinality(v_poison),
+      total_skipped = state.total_skipped - v_restored,
+      pages_spent = state.pages_spent - v_unpaid - v_refunded,
+      pages_free = state.pages_free + v_refunded
     where state.job_id = p_job_id;
   end if;
 
-  return v_poison;
+  return cardinality(v_poison);
 end
 $$;
 
@@ -164,7 +175,8 @@ revoke execute on function silkline.check_running_seconds(real) from public, ano
 --
 -- Refused while URLs are left: 'completed' means drained. If a user paused, stopped or
 -- cancelled meanwhile, that stands: the lease ends, the status does not change, and the
--- answer says so. An audit hands in its findings here.
+-- answer says so. An audit hands in its findings here. The result begins with how the URLs of
+-- the job ended, over all of its attempts.
 -- definer because crawl_worker may touch no table
 create function public.complete_crawl_job(
   p_lease_token uuid,
@@ -221,7 +233,19 @@ begin
       when 'processing' then 100
       else job.progress_percentage
     end,
-    result = case job.status when 'cancelled' then job.result else p_result end,
+    result = case job.status
+      when 'cancelled' then job.result
+      else (
+        select
+          jsonb_build_object(
+            'done', state.total_done,
+            'error', state.total_error,
+            'skipped', state.total_skipped
+          ) || p_result
+        from public.crawl_states as state
+        where state.job_id = job.id
+      )
+    end,
     running_seconds = job.running_seconds + p_running_seconds,
     worker_id = null,
     lease_check_at = null,

@@ -8,8 +8,8 @@
 --
 -- max_pages counts pages. A URL is paid when it is handed out for the first time, so that no
 -- more than that are ever under way, and gives its place back when it ends as no page: it was
--- a redirect, named another URL as its canonical one, was a file without a page (a sitemap),
--- or nothing was asked for (unfetched: robots.txt, a host that was given up). So URLs that find
+-- a redirect, was dropped for the page that it names as its original, was a file without a page
+-- (a sitemap), or nothing was asked for (unfetched: robots.txt, a host that was given up). So URLs that find
 -- the budget spent wait until nothing is in flight that might give back; then they end as
 -- skipped.
 --
@@ -17,9 +17,9 @@
 --             redirected_starts, current_url}
 --     seq         1, 2, 3, … within one lease
 --     finished    [{url_key, status: done | error | skipped, http_status, bytes,
---                   skip_reason, error, unfetched, not_modified, page: {url, content_hash,
---                   title, markdown, links, metadata, etag, last_modified, http_status,
---                   extractor, extractor_version}}]
+--                   skip_reason, error, unfetched, not_modified, canonical_key,
+--                   page: {url, content_hash, title, markdown, links, metadata, etag,
+--                   last_modified, http_status, extractor, extractor_version}}]
 --     retried     [{url_key, after_seconds, error, http_status}]
 --     discovered  [{url_key, url, depth, found_on, skip_reason}]
 --     hosts       [{host, robots_txt, robots_status, crawl_delay_seconds, backoff_seconds,
@@ -57,11 +57,14 @@ declare
   v_bytes bigint := 0;
   v_new integer := 0;
   v_changed integer := 0;
+  v_copies uuid[] := '{}';
   v_unfetched integer := 0;
   v_free integer := 0;
   v_unchanged integer := 0;
   v_retried integer := 0;
   v_given_up integer := 0;
+  v_restored integer := 0;
+  v_refunded integer := 0;
   v_found integer := 0;
   v_found_skipped integer := 0;
   v_revived integer := 0;
@@ -103,21 +106,44 @@ begin
   where state.job_id = v_job.id
   for no key update;
   v_max_pages := silkline.page_budget(v_job.payload);
+  -- A page may have thousands of links that nobody will ever fetch: what is recorded of
+  -- them is bounded by what the job may fetch.
+  v_max_links := 100 * v_max_pages::bigint + 10000;
 
   if v_state.batch_token is distinct from p_lease_token or v_state.batch_seq < v_seq then
     if jsonb_array_length(coalesce(p_batch -> 'finished', '[]')) > 0 then
+      if jsonb_path_exists(p_batch, '$.finished[*].canonical_key') then
+        v_copies := silkline.set_copies_apart(
+          v_job,
+          p_batch -> 'finished',
+          array(
+            select found.url_key
+            from jsonb_to_recordset(p_batch -> 'discovered') as found (
+              url_key uuid,
+              skip_reason text
+            )
+            where found.skip_reason is null
+              and v_state.total_pending < v_max_links
+          )
+        );
+      end if;
+
       with page as materialized (
         select saved.url_key, saved.page_id, saved.change
-        from silkline.save_pages(v_job, p_batch -> 'finished') as saved
+        from silkline.save_pages(v_job, p_batch -> 'finished', v_copies) as saved
       ),
       finished as (
         update public.crawl_tasks as task
         set
-          status = sent.status,
-          skip_reason = case sent.status when 'skipped' then sent.skip_reason end,
-          last_error = case sent.status
-            when 'error' then left(coalesce(sent.error, 'failed without a reason'), 2000)
-          end,
+          status = judged.status,
+          skip_reason = judged.skip_reason,
+          last_error = left(
+            coalesce(
+              sent.error,
+              case sent.status when 'error' then 'failed without a reason' end
+            ),
+            2000
+          ),
           http_status = sent.http_status,
           page_id = page.page_id,
           -- Not paid any more: a retry of what failed must not give it back again.
@@ -142,6 +168,15 @@ begin
           unfetched boolean,
           not_modified boolean
         )
+        cross join lateral (
+          select
+            case when sent.url_key = any (v_copies) then 'skipped' else sent.status end
+              ::public.crawl_task_status as status,
+            case
+              when sent.url_key = any (v_copies) then 'canonical'
+              when sent.status = 'skipped' then sent.skip_reason
+            end as skip_reason
+        ) as judged
         left join page
           on page.url_key = sent.url_key
         where task.job_id = v_job.id
@@ -224,13 +259,32 @@ begin
       from retried;
     end if;
 
+    -- What was dropped for a page comes back if that page has proved to be none.
+    if exists (
+      select
+      from public.crawl_tasks as copy
+      where copy.job_id = v_job.id
+        and copy.skip_reason = 'canonical'
+    ) then
+      select copies.restored, copies.refunded
+      into v_restored, v_refunded
+      from silkline.restore_copies(
+        v_job.id,
+        array(
+          select (ended.url_key #>> '{}')::uuid
+          from jsonb_path_query(p_batch, '$.finished[*].url_key') as ended (url_key)
+          union all
+          select (ended.url_key #>> '{}')::uuid
+          from jsonb_path_query(p_batch, '$.retried[*].url_key') as ended (url_key)
+        )
+      ) as copies;
+    end if;
+
     v_in_flight := v_state.total_in_progress
       - v_done - v_error - v_skipped - v_retried - v_given_up;
+    v_free := v_free + v_refunded;
     v_budget := greatest(v_max_pages - v_state.pages_spent + v_unfetched + v_free, 0);
     v_lacks_budget := v_budget = 0 and v_in_flight = 0;
-    -- A page may have thousands of links that nobody will ever fetch: what is recorded of
-    -- them is bounded by what the job may fetch.
-    v_max_links := 100 * v_max_pages::bigint + 10000;
 
     -- Sorted by key, so that the rows go into the index side by side.
     if jsonb_array_length(coalesce(p_batch -> 'discovered', '[]')) > 0 then
@@ -376,12 +430,12 @@ begin
     update public.crawl_states as state
     set
       total_pending = state.total_pending
-        + v_retried + v_found + v_revived - v_unpaid - v_leased,
+        + v_retried + v_found + v_revived + v_restored - v_unpaid - v_leased,
       total_in_progress = v_in_flight + v_leased,
       total_done = state.total_done + v_done,
       total_error = state.total_error + v_error + v_given_up,
       total_skipped = state.total_skipped
-        + v_skipped + v_found_skipped + v_unpaid - v_revived,
+        + v_skipped + v_found_skipped + v_unpaid - v_revived - v_restored,
       total_bytes = state.total_bytes + v_bytes,
       pages_new = state.pages_new + v_new,
       pages_changed = state.pages_changed + v_changed,

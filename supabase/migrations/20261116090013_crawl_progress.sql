@@ -21,6 +21,7 @@ begin
       'status', job.status,
       'is_saving', job.lease_check_at is not null and job.status <> 'processing',
       'host', job.host,
+      'url', coalesce(job.payload ->> 'url', job.payload #>> '{urls,0}'),
       'source_id', job.source_id,
       'priority', job.priority,
       'progress_percentage', job.progress_percentage,

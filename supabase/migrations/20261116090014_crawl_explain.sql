@@ -98,6 +98,7 @@ begin
           'code', 'in_line',
           'text', case
             when v_ahead = 0 then 'It is next in line.'
+            when v_ahead = 1 then 'One job is before it in line.'
             when v_ahead = 10000 then 'At least 10000 jobs are before it in line.'
             else format('%s jobs are before it in line.', v_ahead)
           end,
@@ -128,8 +129,14 @@ begin
         when v_job.status = 'failed'
           then jsonb_build_object(
             'code', 'failed',
-            'text', format('It failed after %s attempts: %s', v_job.attempt,
-              coalesce(v_job.error_message, v_job.error_code))
+            'text', format(
+              'It failed %s: %s',
+              case v_job.attempt
+                when 1 then 'at its first attempt'
+                else format('after %s attempts', v_job.attempt)
+              end,
+              coalesce(v_job.error_message, v_job.error_code)
+            )
           )
         else jsonb_build_object(
           'code', v_job.status,

@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(156);
+select plan(168);
 
 select tests.make_users('ann', 'bob');
 
@@ -592,6 +592,145 @@ select results_eq(
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after redirects');
 delete from public.crawl_jobs where id = tests.job('hops');
 
+-- Pages that name another as their original
+
+create function pg_temp.named(p_url text, p_title text, p_original text)
+  returns jsonb
+  language sql
+as $$
+  select tests.fetched(p_url, p_url, jsonb_build_object('title', p_title))
+    || jsonb_build_object('canonical_key', tests.url_key(p_original));
+$$;
+
+select tests.claimed_job('copies', 'ann', '{"max_pages": 3}');
+select tests.checkpoint('copies', jsonb_build_object('seq', 1, 'discovered', tests.links('https://c.example/same', 'https://c.example/other')), 10);
+select is(
+  tests.checkpoint(
+    'copies',
+    jsonb_build_object(
+      'seq', 2,
+      'discovered', tests.links('https://c.example/original'),
+      'finished', jsonb_build_array(
+        pg_temp.named('https://c.example/same', 'T', 'https://c.example/original'),
+        pg_temp.named('https://c.example/other', 'Other', 'https://c.example/original')
+      )
+    ),
+    10
+  ) #>> '{tasks,0,url}',
+  'https://c.example/original',
+  'a page that names an original which is to come is dropped, and that one is fetched'
+);
+select is_empty(
+  $$ select url from public.crawl_pages where job_id = tests.job('copies') $$,
+  'nothing of a copy is stored'
+);
+select is(
+  tests.checkpoint(
+    'copies',
+    jsonb_build_object(
+      'seq', 3,
+      'finished', jsonb_build_array(tests.fetched('https://c.example/original', 'h', '{"title": "T"}'))
+    ),
+    10
+  ) #>> '{tasks,0,url}',
+  'https://c.example/other',
+  'what was dropped for a page of another title comes back'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows while it is fetched again');
+select tests.checkpoint(
+  'copies',
+  jsonb_build_object(
+    'seq', 4,
+    'finished', jsonb_build_array(pg_temp.named('https://c.example/other', 'Other', 'https://c.example/original'))
+  )
+);
+select results_eq(
+  $$
+    select task.url, task.status::text, task.skip_reason, page.title
+    from public.crawl_tasks as task
+    left join public.crawl_pages as page on page.id = task.page_id
+    where task.job_id = tests.job('copies')
+    order by 1
+  $$,
+  $$
+    values
+      ('https://c.example/original', 'done', null, 'T'),
+      ('https://c.example/other', 'done', null, 'Other'),
+      ('https://c.example/same', 'skipped', 'canonical', null)
+  $$,
+  'and is kept; what has the title of its original is not'
+);
+select results_eq(
+  $$ select pages_spent, total_done, total_skipped from public.crawl_states where job_id = tests.job('copies') $$,
+  $$ values (2, 2, 1) $$,
+  'a copy costs nothing, a page that was kept does'
+);
+delete from public.crawl_jobs where id = tests.job('copies');
+
+select tests.claimed_job('lost', 'ann', '{"max_pages": 1}');
+select tests.checkpoint('lost', jsonb_build_object('seq', 1, 'discovered', tests.links('https://l.example/copy')), 1);
+select tests.checkpoint(
+  'lost',
+  jsonb_build_object(
+    'seq', 2,
+    'discovered', tests.links('https://l.example/gone'),
+    'finished', jsonb_build_array(pg_temp.named('https://l.example/copy', 'T', 'https://l.example/gone'))
+  ),
+  1
+);
+select is(
+  tests.checkpoint(
+    'lost',
+    jsonb_build_object(
+      'seq', 3,
+      'finished', jsonb_build_array(jsonb_build_object('url_key', tests.url_key('https://l.example/gone'), 'status', 'error', 'error', 'http 404'))
+    ),
+    1
+  ) #>> '{tasks,0,url}',
+  'https://l.example/copy',
+  'an original that failed leaves its place in the budget to its copy'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after an original was lost');
+select tests.checkpoint(
+  'lost',
+  jsonb_build_object(
+    'seq', 4,
+    'finished', jsonb_build_array(pg_temp.named('https://l.example/copy', 'T', 'https://l.example/gone'))
+  )
+);
+select is(
+  (select total_done from public.crawl_states where job_id = tests.job('lost')),
+  1,
+  'so that the page is stored'
+);
+delete from public.crawl_jobs where id = tests.job('lost');
+
+select tests.claimed_job('poison', 'ann', '{"max_pages": 1}');
+select tests.checkpoint('poison', jsonb_build_object('seq', 1, 'discovered', tests.links('https://l.example/copy')), 1);
+select tests.checkpoint(
+  'poison',
+  jsonb_build_object(
+    'seq', 2,
+    'discovered', tests.links('https://l.example/deadly'),
+    'finished', jsonb_build_array(pg_temp.named('https://l.example/copy', 'T', 'https://l.example/deadly'))
+  ),
+  1
+);
+update public.crawl_tasks set crashes = 1 where url = 'https://l.example/deadly';
+select public.fail_crawl_job(tests.token('poison'), 'oom', p_suspects => array[tests.url_key('https://l.example/deadly')]);
+select results_eq(
+  $$ select url, status::text, attempts::integer from public.crawl_tasks where job_id = tests.job('poison') order by 1 $$,
+  $$ values ('https://l.example/copy', 'pending', 0), ('https://l.example/deadly', 'error', 0) $$,
+  'what was dropped for a page that kills its process comes back, too'
+);
+select is(
+  (select pages_spent from public.crawl_states where job_id = tests.job('poison')),
+  0,
+  'with the place that the other one had in the budget'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a deadly original');
+delete from public.crawl_jobs where id = tests.job('poison');
+
 -- A shorter way to what was too deep
 
 select tests.claimed_job('deep', 'ann', '{"max_pages": 1}');
@@ -753,8 +892,8 @@ update public.crawl_hosts set updated_at = now() - interval '90 seconds' where h
 select is(
   tests.checkpoint('hosts', '{"seq": 2, "want_hosts": ["h.EXAMPLE", "down.example", "unknown.example"]}') -> 'hosts',
   '[
-    {"host": "down.example", "robots_txt": null, "robots_status": null, "robots_age_seconds": null, "crawl_delay_seconds": null, "backoff_seconds": 60.000000, "error_streak": 3, "age_seconds": 90.000000},
-    {"host": "h.example", "robots_txt": "User-agent: *", "robots_status": 200, "robots_age_seconds": 0.000000, "crawl_delay_seconds": 2, "backoff_seconds": 0, "error_streak": 0, "age_seconds": 0.000000}
+    {"host": "down.example", "robots_txt": null, "robots_status": null, "robots_age_seconds": null, "backoff_seconds": 60.000000, "error_streak": 3, "age_seconds": 90.000000},
+    {"host": "h.example", "robots_txt": "User-agent: *", "robots_status": 200, "robots_age_seconds": 0.000000, "backoff_seconds": 0, "error_streak": 0, "age_seconds": 0.000000}
   ]'::jsonb,
   'what one crawl learned about a host another is told'
 );

@@ -33,7 +33,7 @@ select results_eq(
     from public.crawl_jobs
     where id = tests.job('done')
   $$,
-  $$ values ('completed', now(), 100, '{"pages": 3}'::jsonb, null::uuid, null::timestamptz, null::integer) $$,
+  $$ values ('completed', now(), 100, '{"done": 0, "error": 0, "skipped": 0, "pages": 3}'::jsonb, null::uuid, null::timestamptz, null::integer) $$,
   'a completed job has its result, its end time, 100 percent and no lease'
 );
 select tests.remember();
@@ -105,7 +105,12 @@ select is_empty(
 );
 select results_eq(
   $$ select idempotency_key, result from public.crawl_jobs where status in ('paused', 'stopped', 'cancelled') order by 1 $$,
-  $$ values ('cancelled', null), ('paused', '{"pages": 1}'::jsonb), ('stopped', '{"pages": 1}'::jsonb) $$,
+  $$
+    values
+      ('cancelled', null),
+      ('paused', '{"done": 0, "error": 0, "skipped": 0, "pages": 1}'::jsonb),
+      ('stopped', '{"done": 0, "error": 0, "skipped": 0, "pages": 1}'::jsonb)
+  $$,
   'results are kept of paused and stopped jobs, not of cancelled ones'
 );
 select is_empty(

@@ -23,7 +23,7 @@ select is(
     'pages_changed', 'pages_done', 'pages_failed', 'pages_in_progress', 'pages_new', 'pages_pending', 'pages_per_second',
     'pages_skipped', 'pages_unchanged', 'priority', 'progress_percentage', 'result', 'retry_count', 'run_after',
     'running_seconds', 'seq',
-    'source_id', 'started_at', 'status'
+    'source_id', 'started_at', 'status', 'url'
   ],
   'the snapshot has these keys: a screen may rely on them'
 );

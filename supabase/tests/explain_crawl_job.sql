@@ -101,7 +101,7 @@ select public.release_crawl_job(tests.token('second'));
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''same-host''))');
 select tests.claimed_job('failed', 'ann');
 select public.fail_crawl_job(tests.token('failed'), 'oom', 'out of memory', false);
-select is(pg_temp.sentence('failed'), 'It failed after 1 attempts: out of memory', 'a failed job says why');
+select is(pg_temp.sentence('failed'), 'It failed at its first attempt: out of memory', 'a failed job says why');
 select tests.claimed_job('patient', 'ann');
 select public.release_crawl_job(tests.token('patient'), 'later', 90);
 select is(pg_temp.reasons('patient'), array['backoff'], 'a job whose site wants patience waits for its backoff');

@@ -219,11 +219,17 @@ DOCUMENTS = [
         'a description of nine megabytes',
         web(b'<meta name=description content="%s">' % filled(b'"')),
     ),
-    one('text of control characters', web(filled(b'\x01'), type='text/plain')),
+    one(
+        'text of control characters',
+        web(b'word ' * 300 + filled(b'\x01', size=9 * MEGABYTE), type='text/plain'),
+    ),
+    one(
+        'control characters', web(filled(b'\x01'), type='text/plain'), skipped('content_type', 200)
+    ),
     one('text of quotes', web(filled(b'"\\'), type='text/plain')),
     one('Markdown of brackets', web(filled(b'[a](b', size=2 * MEGABYTE), type='text/markdown')),
     one('bytes of no charset', web(filled(b'\x81\xfe\x00'), type='text/html; charset=utf-8')),
-    one('spaces', web(filled(b' '))),
+    one('spaces', web(filled(b' ')), skipped('content_type', 200)),
 ]
 # With more links than are kept.
 MANY_LINKS = 100_000

@@ -439,6 +439,48 @@ def test_shorter_ways_to_urls_that_were_too_deep_cost_a_probe_for_each_link(
     assert len(counted) == 9990 - 50
 
 
+def test_copies_of_pages_cost_a_probe_for_each_url_that_ends(database: Database) -> None:
+    job_id = enqueue(database, payload={'max_pages': 100_000})
+    lease = claim_one(database)
+    explained = explainer(database)
+    page = {'url': 'https://site.example/', 'content_hash': 'h'}
+
+    def check_in(seq: int, want: int, **batch: Any) -> tuple[list[str], Cost]:
+        [row], cost = explained(
+            'checkpoint_crawl_job',
+            p_lease_token=lease.token,
+            p_batch={'seq': seq, **batch},
+            p_want=want,
+        )
+        return [task['url_key'] for task in row['checkpoint_crawl_job']['tasks']], cost
+
+    def named(key: str, original: str) -> dict[str, Any]:
+        return {'url_key': key, 'status': 'done', 'page': page, 'canonical_key': original}
+
+    # While there is one, so that each statement has its plan.
+    [copy], _ = check_in(1, 1, discovered=[found(1)])
+    [original], _ = check_in(
+        2, 1, discovered=[found(2)], finished=[named(copy, found(2)['url_key'])]
+    )
+    again, _ = check_in(3, 1, finished=[{'url_key': original, 'status': 'error'}])
+    assert again == [copy]
+    check_in(4, 0, finished=[named(copy, original)])
+    fill_frontier(database, job_id)
+    database.query(
+        "update public.crawl_tasks set skip_reason = 'canonical',"
+        " copy_of = md5('original of ' || url)::uuid where skip_reason = 'robots'"
+    )
+    held, _ = check_in(5, 20)
+    _, cost = check_in(6, 20, finished=[named(key, page_key(database, 90_000)) for key in held])
+
+    assert cost.rows_of('crawl_tasks') <= FEW
+    assert cost.sorted_rows <= FEW
+    copies = database.query(
+        'select from public.crawl_tasks where copy_of = %s', [page_key(database, 90_000)]
+    )
+    assert len(copies) == 20
+
+
 def page_key(database: Database, number: int) -> str:
     [row] = database.query("select md5('page ' || %s)::uuid::text as key", [str(number)])
     return row['key']

@@ -10,12 +10,14 @@ from multidict import CIMultiDict
 
 from worker import pipe
 from worker.crawl.directives import directives_of
+from worker.crawl.document_kinds import kind_of
 from worker.crawl.drafts import MAX_LINK_BYTES, MAX_METADATA_BYTES
 from worker.crawl.egress import Response
+from worker.crawl.elsewhere import canonical_elsewhere
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
 from worker.crawl.plugins import PageDraft
-from worker.crawl.reading import Reader, canonical_elsewhere, kind_of
+from worker.crawl.reading import Reader
 
 URL = 'https://a.example/docs/page'
 
@@ -32,8 +34,8 @@ def response(body: bytes | str, headers: Mapping[str, str] | None = None) -> Res
     )
 
 
-def read(reader: Reader, one: Response, url: str = URL) -> Fetched:
-    return reader.read(one, task=pipe.Task(url_key=uuid4(), url=url, depth=0), url=url)
+def read(reader: Reader, one: Response, url: str = URL, *, depth: int = 1) -> Fetched:
+    return reader.read(one, task=pipe.Task(url_key=uuid4(), url=url, depth=depth), url=url)
 
 
 def page_of(html: str, reader: Reader | None = None) -> pipe.Page:
@@ -52,6 +54,7 @@ def page_of(html: str, reader: Reader | None = None) -> pipe.Page:
     [
         ('text/html; charset=utf-8', URL, 'html'),
         ('TEXT/HTML', URL, 'html'),
+        ('text/html, text/html; charset=utf-8', URL, 'html'),
         ('application/xhtml+xml', URL, 'html'),
         ('text/plain', URL, 'text'),
         ('text/plain', 'https://a.example/readme.md', 'markdown'),
@@ -132,6 +135,8 @@ def test_all_of_several_robots_headers_count() -> None:
         ('/docs/other', 'https://a.example/docs/other'),
         ('other', 'https://a.example/docs/other'),
         ('/', None),
+        ('http://a.example/docs/page', None),
+        ('http://a.example/docs/other', 'http://a.example/docs/other'),
         ('https://b.example/docs/page', None),
         ('javascript:void(0)', None),
     ],
@@ -187,7 +192,7 @@ def test_a_list_of_urls_is_a_sitemap_only_where_sitemaps_are_asked_for(content_t
         ('Words about a <urlset> and more.', 'text/plain'),
         ('https://a.example is a site.\nWords.', 'text/plain'),
         ('<!doctype html><title>T</title><p>About <feed >.', ''),
-        ('', 'text/plain'),
+        ('<!doctype html><title>T</title><p>About <feed >.', 'text/html'),
     ],
 )
 def test_what_is_no_sitemap_is_a_page(body: str, content_type: str, strategy: Any) -> None:
@@ -195,6 +200,98 @@ def test_what_is_no_sitemap_is_a_page(body: str, content_type: str, strategy: An
     fetched = read(reader, response(body, {'Content-Type': content_type}))
     assert fetched.status == 'done'
     assert fetched.page is not None
+
+
+@pytest.mark.parametrize('content_type', ['text/html', 'text/plain', ''])
+def test_where_sitemaps_are_asked_for_they_may_have_any_type(content_type: str) -> None:
+    one = response(f'\ufeff\n <?xml version="1.0"?>{URLSET}', {'Content-Type': content_type})
+    fetched = read(Reader(Options(strategy='sitemap'), agent='silkline'), one)
+    assert (fetched.link_kind, len(fetched.links)) == ('sitemap', 2)
+
+
+def test_what_was_to_be_a_sitemap_and_is_none_is_no_page() -> None:
+    reader = Reader(Options(strategy='sitemap'), agent='silkline')
+    for url, depth in ((URL, 0), ('https://a.example/posts.xml?page=2', 1)):
+        fetched = read(reader, response('<title>Not found</title><p>Sorry.'), url, depth=depth)
+        assert (fetched.skip_reason, fetched.error) == ('content_type', 'it is no sitemap')
+
+
+@pytest.mark.parametrize('body', ['', ' \r\n'])
+@pytest.mark.parametrize('content_type', ['text/html', 'text/plain', 'application/xml', ''])
+def test_an_empty_body_is_no_page(body: str, content_type: str) -> None:
+    fetched = read(
+        Reader(Options(), agent='silkline'), response(body, {'Content-Type': content_type})
+    )
+    assert (fetched.skip_reason, fetched.error) == ('content_type', 'its body is empty')
+
+
+@pytest.mark.parametrize(
+    ('body', 'content_type', 'is_page'),
+    [
+        (b'%PDF-1.7\n1 0 obj', 'text/html', False),
+        (b'\x89PNG\r\n\x1a\n', 'text/html; charset=utf-8', False),
+        (b'PK\x03\x04', '', False),
+        (b'%PDF-1.7\n1 0 obj', 'text/plain', False),
+        (b'\x00\x01\x02', '', False),
+        (b'words \x00 and more', 'text/plain', False),
+        (b'words and \x1b[1mmore\x1b[0m', 'text/plain', True),
+        ('Words.'.encode('utf-16'), 'text/plain', True),
+        ('Words.'.encode('utf-16-le'), 'text/plain; charset=UTF-16LE', True),
+        (b'<title>A \x00 page</title><p>Words', 'text/html', True),
+        (b'caf\xe9', 'text/plain', True),
+    ],
+)
+def test_a_file_that_is_sent_as_text_is_no_page(
+    body: bytes, content_type: str, is_page: bool
+) -> None:
+    one = response(body, {'Content-Type': content_type})
+    fetched = read(Reader(Options(), agent='silkline'), one)
+    assert (fetched.page is not None) == is_page
+    assert fetched.skip_reason == (None if is_page else 'content_type')
+
+
+@pytest.mark.parametrize(
+    ('content', 'target'),
+    [
+        ('0; url=/new', '/new'),
+        ('0;URL=new', '/docs/new'),
+        (' 1.5 , url = "/new?a=1;b" x', '/new?a=1;b'),
+        ("0;url='/new", '/new'),
+        ('0 /new', '/new'),
+        ('.5;/new', '/new'),
+        ('0; url=https://b.example/', 'https://b.example/'),
+        ('0', None),
+        ('0;url=', None),
+        ('url=/new', None),
+        ('; url=/new', None),
+        ('0; url=page#part', None),
+        ('0; url=javascript:alert(1)', None),
+        ('2; url=/new', None),
+        pytest.param('0' * 9_999, None, id='long'),
+        pytest.param('0' + ' ' * 9_999, None, id='wide'),
+    ],
+)
+def test_a_page_that_leads_on_at_once_is_a_redirect(content: str, target: str | None) -> None:
+    html = f"""<meta http-equiv=Refresh content='{content.replace("'", '&#39;')}'><p>Moved."""
+    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    if target is None:
+        assert (fetched.redirect, fetched.status) == (None, 'done')
+    else:
+        assert fetched.redirect == (target if '//' in target else f'https://a.example{target}')
+        assert (fetched.status, fetched.skip_reason) == ('skipped', 'redirect')
+
+
+def test_a_page_that_leads_on_later_is_a_page_with_that_link() -> None:
+    html = '<meta http-equiv=refresh content="5;url=/new"><p>Moved. <a href="/old">old</a>'
+    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    assert fetched.links == ['https://a.example/old', 'https://a.example/new']
+    assert fetched.page is not None
+
+
+def test_a_refresh_for_browsers_without_scripts_is_left_out() -> None:
+    html = '<noscript><meta http-equiv=refresh content="0;url=/js"></noscript><p>Words.'
+    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    assert (fetched.redirect, fetched.links) == (None, [])
 
 
 def test_xml_that_is_no_sitemap_is_of_no_use() -> None:

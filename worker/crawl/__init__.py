@@ -9,9 +9,11 @@ strategies.py   where a crawl begins, what it follows      retries.py   what is 
 scope.py traps.py seen.py urls.py                          which links are followed, and their keys
 
 http.py         a request and what its answer means        null.py      a generated site
-egress.py       the only way out; addresses.py, resolver.py, exchange.py, bodies.py behind it
+egress.py       the only way out; addresses.py, resolver.py, exchange.py, bodies.py behind it;
+                tls.py says whom it trusts
 browser.py      pages that need one; chromium.py, proxy.py behind it
-reading.py      from a response to a page; charsets.py, directives.py, sitemap.py, llms_txt.py
+reading.py      from a response to a page; document_kinds.py, charsets.py, directives.py,
+                elsewhere.py, sitemap.py, llms_txt.py
 extract/        HTML to facts, links and Markdown          pages.py     the record of a page
 
 plugins.py      what other packages add; plugged.py and drafts.py put it in place

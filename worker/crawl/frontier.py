@@ -5,9 +5,7 @@ done, error or skipped, or are retried. What is fetched next, what the budget al
 crawl has drained is the database's to decide.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from worker import pipe
@@ -15,7 +13,7 @@ from worker.crawl.fetched import Fetched
 from worker.crawl.link import Sender
 from worker.crawl.scope import Scope
 from worker.crawl.seen import Seen
-from worker.crawl.urls import key_of
+from worker.crawl.urls import join, key_of
 
 MAX_HOPS = 10
 MAX_CHAINS = 10_000
@@ -25,7 +23,6 @@ MOST_PER_MESSAGE = 1000
 
 class Frontier:
     def __init__(self, sender: Sender, scope: Scope, *, max_depth: int) -> None:
-        self.counts = Counter({'done': 0, 'error': 0, 'skipped': 0, 'retried': 0})
         self._sender = sender
         self._scope = scope
         self._max_depth = max_depth
@@ -34,15 +31,16 @@ class Frontier:
         self._seen = Seen()
         # Apart: a URL that was found too deep may be found again on a shorter way.
         self._too_deep = Seen(max_entries=50_000)
-        # The URLs that led to one that is open, by redirects or as its canonical URL.
+        # The URLs that led to one that is open, by redirects.
         self._chains: dict[UUID, tuple[UUID, ...]] = {}
         self._redirected_starts: set[str] = set()
 
     async def begin(self, starts: Sequence[str]) -> None:
         """Start URLs are known already when a crawl is resumed."""
-        await self._send([start_of(url) for url in starts])
-        for url in starts:
-            self._seen.add(url)
+        found = [start_of(url) for url in starts]
+        await self._send(found)
+        for one in found:
+            self._seen.add(one.url)
 
     async def discover(self, links: Sequence[str], *, depth: int, found_on: UUID | None) -> None:
         seen = self._seen if depth <= self._max_depth else self._too_deep
@@ -82,7 +80,7 @@ class Frontier:
         target_key = key_of(target)
         chain = (*self._chains.get(task.url_key, ()), task.url_key)
         if target_key in chain:
-            await self.fail(task, fetched, 'redirect loop')
+            await self.fail(task, fetched, 'redirect loop, as of sites that want cookies')
             return
         if len(chain) > MAX_HOPS:
             await self.fail(task, fetched, f'more than {MAX_HOPS} redirects')
@@ -98,23 +96,12 @@ class Frontier:
         await self.finish(task, fetched)
 
     async def prefer(self, task: pipe.Task, fetched: Fetched, canonical: str) -> None:
-        """Drop a page for the one it names as its own, if that one will be fetched."""
-        canonical_key = key_of(canonical)
-        chain = (*self._chains.get(task.url_key, ()), task.url_key)
-        if (
-            canonical_key in chain
-            or len(chain) > MAX_HOPS
-            or len(self._chains) >= MAX_CHAINS
-            or self._scope.judge(canonical) is not None
-        ):
+        """Hand in a page that names another as its original, which may replace it."""
+        if self._scope.judge(canonical) is not None:
             await self.finish(task, fetched)
             return
-        self._chains[canonical_key] = chain
         await self.discover([canonical], depth=task.depth, found_on=task.url_key)
-        await self.finish(
-            task,
-            replace(fetched, status='skipped', skip_reason='canonical', page=None),
-        )
+        await self.finish(task, fetched, canonical_key=key_of(canonical))
 
     async def _move_start(self, target: str) -> None:
         if self._scope.judge(target) is None:
@@ -133,10 +120,12 @@ class Frontier:
         self._scope.saw(url, str(fingerprint))
 
     def is_trapped(self, url: str) -> bool:
-        """Whether a URL has turned out to be of a trap since it was found."""
-        return self._scope.echoes.is_parked(url)
+        """Whether a URL has turned out to be of a trap since it was found. A start never is."""
+        return self._scope.echoes.is_parked(url) and url not in self._scope.starts
 
-    async def finish(self, task: pipe.Task, fetched: Fetched) -> None:
+    async def finish(
+        self, task: pipe.Task, fetched: Fetched, *, canonical_key: UUID | None = None
+    ) -> None:
         finished = pipe.Finished(
             url_key=task.url_key,
             status=fetched.status,
@@ -147,6 +136,7 @@ class Frontier:
             not_modified=fetched.not_modified,
             # An earlier try did ask for it.
             unfetched=(fetched.unfetched and task.attempts <= 1) or None,
+            canonical_key=canonical_key,
             page=fetched.page,
         )
         self._chains.pop(task.url_key, None)
@@ -154,7 +144,6 @@ class Frontier:
             await self._sender.send(finished)
         except pipe.FrameTooLarge as error:
             # What a plugin made of a page, perhaps: it costs that page, not the crawl.
-            fetched = Fetched(status='skipped', skip_reason='too_large', error=str(error))
             await self._sender.send(
                 pipe.Finished(
                     url_key=task.url_key,
@@ -164,7 +153,6 @@ class Frontier:
                     error=str(error),
                 )
             )
-        self.counts[fetched.status] += 1
 
     async def fail(self, task: pipe.Task, fetched: Fetched, error: str) -> None:
         await self.finish(
@@ -176,7 +164,6 @@ class Frontier:
         await self.finish(task, Fetched(status='skipped', skip_reason=reason, unfetched=True))
 
     async def retry(self, task: pipe.Task, fetched: Fetched, *, after_seconds: float) -> None:
-        self.counts['retried'] += 1
         await self._sender.send(
             pipe.Retried(
                 url_key=task.url_key,
@@ -188,7 +175,11 @@ class Frontier:
 
 
 def start_of(url: str) -> pipe.FoundUrl:
-    """A start URL. The database lets some pass that no browser would, such as http://1.2.3.4.5/."""
+    """A start URL, read as links are: without its fragment, and with its host in ASCII.
+
+    The database lets some pass that no browser would, such as http://1.2.3.4.5/.
+    """
+    url = join(url, '') or url
     try:
         return pipe.FoundUrl(url_key=key_of(url), url=url, depth=0)
     except ValueError:

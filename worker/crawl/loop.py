@@ -18,13 +18,15 @@ from worker.crawl.hosts import Host, Hosts
 from worker.crawl.manners import Manners
 from worker.crawl.options import Options
 from worker.crawl.strategies import Strategy
-from worker.crawl.urls import host_of
+from worker.crawl.urls import host_of, join
 from worker.crawl.visits import Visits
 
 # URLs are leased for about a second ahead, and for no more than this.
 MOST_AHEAD = 400
-# More are asked for when so many have ended: then a checkpoint saves and leases at once.
-ASK_EACH = 100
+# More are asked for when so many have ended: a checkpoint saves and leases at once.
+ASK_EACH = 60
+# Whoever kills the worker kills what is not saved: so many, and those being fetched.
+MOST_UNSAVED = 100
 # Of one message: each may bring half a megabyte of robots.txt.
 HOSTS_PER_ASK = 16
 LINKS_PER_ASK = 200
@@ -71,7 +73,7 @@ class Crawl:
         self.manners = manners
         self.strategy = strategy
         self.options = options
-        self.first_url = first_url
+        self.first_url = join(first_url, '') or first_url
         self.hosts = Hosts(
             concurrency=options.concurrency,
             floor_seconds=options.delay_seconds,
@@ -81,12 +83,16 @@ class Crawl:
         self.moved = asyncio.Event()
         self._preparing: set[asyncio.Task[None]] = set()
         self._ended = 0
+        # How many of the ended are known to be in the database.
+        self._saved = 0
+        self._has_saved = asyncio.Event()
+        self._most_unsaved = MOST_UNSAVED + options.concurrency
         self._ahead = 2 * options.concurrency
         self._asked_at = time.monotonic()
         self._ended_before = 0
 
     async def run(self, result: Callable[[], Mapping[str, Any]]) -> pipe.Done:
-        """Answers with the counts of this run and what `result` adds to them."""
+        """Answers why the run has ended, and what `result` says of the job."""
         async with asyncio.TaskGroup() as self._group:
             dispatching = self._group.create_task(self._dispatch(), name='dispatch')
             await self._begin()
@@ -96,7 +102,7 @@ class Crawl:
         await self._leave_word()
         return pipe.Done(
             reason=reason,
-            result={**self.frontier.counts, **result()},
+            result=dict(result()),
             after_seconds=int(min(max(seconds, 1), 86_400)) if reason == 'later' else None,
         )
 
@@ -139,6 +145,7 @@ class Crawl:
         asked = sorted(self.hosts.unknown)[:HOSTS_PER_ASK]
         self.hosts.unknown.difference_update(asked)
         self.frontier.has_news = False
+        ended = self._ended
         answer = await self.link.want_tasks(
             pipe.WantTasks(
                 count=min(max(count, 0), 1000),
@@ -146,6 +153,8 @@ class Crawl:
                 links=list(self.visits.unchanged)[:LINKS_PER_ASK],
             )
         )
+        self._saved = ended
+        self._has_saved.set()
         self.frontier.take_redirected_starts(answer.redirected_starts)
         if not self.link.leaving.is_set():
             for task in answer.tasks:
@@ -180,7 +189,7 @@ class Crawl:
         clock = asyncio.get_running_loop().time
         asked_at = clock()
         more_at = asked_at + seconds_to_more(answer)
-        low = max(self._ahead // 2, self._ahead - ASK_EACH)
+        low = self._ahead // 2
         while not self.link.leaving.is_set():
             now = clock()
             waited_seconds = now - asked_at
@@ -193,6 +202,8 @@ class Crawl:
                     return 0.0
                 if more_at - now > LATER_SECONDS:
                     return more_at - now
+            elif self._ended - self._saved >= ASK_EACH:
+                return 0.0
             elif has_more and self._held <= low and waited_seconds >= GATHER_SECONDS:
                 return 0.0
             elif has_more and self._is_starved(now) and waited_seconds >= STARVED_SECONDS:
@@ -253,6 +264,9 @@ class Crawl:
 
     async def _dispatch(self) -> None:
         while True:
+            while self.hosts.open + self._ended - self._saved >= self._most_unsaved:
+                self._has_saved.clear()
+                await self._has_saved.wait()
             host, task = await self.hosts.take()
             self._group.create_task(self._visit(host, task), name='visit')
 

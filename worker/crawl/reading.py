@@ -1,52 +1,32 @@
-"""From a response to a page: by content type, with its links, its facts and its Markdown.
+"""From a response to a page: by kind of document, with its links, its facts and its Markdown.
 
-Decides what kind of document a response is, and whether it is kept (noindex). How HTML is read is
-`extract/`'s, what is done with links, and with a page that names another as its own, the
+Decides whether it is kept (noindex). Which kind it is tells `document_kinds.py`, how HTML is read
+is `extract/`'s, what is done with links, and with a page that names another as its own, the
 frontier's. Never raises for what a site sends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from worker import pipe
 from worker.crawl.charsets import decode
 from worker.crawl.directives import directives_of
+from worker.crawl.document_kinds import is_binary, kind_of
 from worker.crawl.drafts import MAX_CHARACTERS, bounded, run_hooks
+from worker.crawl.elsewhere import AT_ONCE_SECONDS, canonical_elsewhere, refresh_of
 from worker.crawl.extract import Extracted, Extractor, read_html
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
 from worker.crawl.pages import Fingerprints, made_with, page_of
 from worker.crawl.plugins import PageDraft, PageHook
-from worker.crawl.urls import URL_RULES, Joiner, host_of, join, key_of
+from worker.crawl.urls import URL_RULES, Joiner, join
 
 if TYPE_CHECKING:
     from worker.crawl.egress import Response
 
-HTML = frozenset({'text/html', 'application/xhtml+xml'})
-MARKDOWN = frozenset({'text/markdown', 'text/x-markdown'})
-TEXT = frozenset({'text/plain'})
-XML = frozenset({'application/xml', 'text/xml', 'application/rss+xml', 'application/atom+xml'})
-# What a compressed sitemap is sent as.
-ZIPPED = frozenset({'application/gzip', 'application/x-gzip', 'application/octet-stream'})
 MAX_METADATA_HEADINGS = 200
 MAX_FACT = 5000
-
-
-def kind_of(content_type: str | None, url: str) -> str | None:
-    """html, markdown, text or xml; empty where the body has to tell; None for all others."""
-    if not content_type:
-        return ''
-    name = content_type.partition(';')[0].strip().lower()
-    if name in HTML:
-        return 'html'
-    if name in MARKDOWN:
-        return 'markdown'
-    if name in TEXT:
-        path = url.partition('?')[0]
-        return 'markdown' if path.endswith(('.md', '.markdown', '/llms.txt')) else 'text'
-    if name in XML or (name in ZIPPED and url.partition('?')[0].endswith('.gz')):
-        return 'xml'
-    return '' if name == 'application/octet-stream' and url.endswith('.md') else None
 
 
 class Reader:
@@ -77,12 +57,18 @@ class Reader:
         kind = kind_of(response.headers.get('Content-Type'), url)
         if kind is None:
             return skipped(response, 'content_type')
+        if not response.body or response.body.isspace():
+            return skipped(response, 'content_type', error='its body is empty')
         if self._may_be_sitemap(kind, response.body):
             sitemap = self._read_sitemap(response, url)
             if sitemap is not None:
                 return sitemap
             if kind == 'xml':
                 return skipped(response, 'content_type')
+        if self._options.strategy == 'sitemap' and (task.depth == 0 or is_named_sitemap(url)):
+            return skipped(response, 'content_type', error='it is no sitemap')
+        if is_binary(response.body, kind, response.headers.get('Content-Type')):
+            return skipped(response, 'content_type', error='it is no text, whatever its type says')
         is_html = kind == 'html' or (kind == '' and response.body.lstrip()[:1] == b'<')
         text, charset = decode(response.body, response.headers.get('Content-Type'), is_html=is_html)
         if is_html:
@@ -93,6 +79,8 @@ class Reader:
         if kind in ('', 'text'):
             # A list of URLs is a sitemap only for those who look for one.
             return self._options.strategy == 'sitemap' or is_sitemap(body)
+        if kind == 'html':
+            return self._options.strategy == 'sitemap' and is_sitemap(body)
         return kind == 'xml'
 
     def _read_html(self, response: 'Response', url: str, text: str, charset: str) -> Fetched:
@@ -106,7 +94,11 @@ class Reader:
         )
         directives = extracted.robots | directives_of(response.headers, self._agent)
         base = join(url, extracted.base) or url if extracted.base else url
-        links = [] if self._is_nofollow(directives) else self._links(base, self._hrefs(extracted))
+        seconds, target = refresh_of(extracted.refresh, base=base, url=url)
+        if target is not None and seconds <= AT_ONCE_SECONDS:
+            return replace(skipped(response, 'redirect'), redirect=target)
+        hrefs = [*self._hrefs(extracted), *([target] if target else [])]
+        links = [] if self._is_nofollow(directives) else self._links(base, hrefs)
         if self._is_noindex(directives):
             return skipped(response, 'noindex', links=links)
         draft = PageDraft(
@@ -213,35 +205,32 @@ class Reader:
         )
 
 
-def skipped(response: 'Response', reason: pipe.SkipReason, *, links: Sequence[str] = ()) -> Fetched:
+def skipped(
+    response: 'Response',
+    reason: pipe.SkipReason,
+    *,
+    links: Sequence[str] = (),
+    error: str | None = None,
+) -> Fetched:
     return Fetched(
         status='skipped',
         http_status=response.status,
         bytes=len(response.body),
         skip_reason=reason,
+        error=error,
         links=links,
         seconds=response.seconds,
     )
+
+
+def is_named_sitemap(url: str) -> bool:
+    return url.partition('?')[0].endswith(('.xml', '.xml.gz'))
 
 
 def is_sitemap(body: bytes) -> bool:
     from worker.crawl.sitemap import looks_like_sitemap
 
     return looks_like_sitemap(body)
-
-
-def canonical_elsewhere(href: str | None, *, base: str, url: str) -> str | None:
-    """The URL that a page names as its own, if that is another page of the same host.
-
-    A page that names the front page is mistaken, as whole sites are, and is kept.
-    """
-    if not href:
-        return None
-    canonical = join(base, href)
-    if canonical is None or host_of(canonical) != host_of(url) or key_of(canonical) == key_of(url):
-        return None
-    path = canonical.partition('://')[2].partition('/')[2]
-    return canonical if path else None
 
 
 def facts_of(extracted: Extracted, charset: str) -> dict[str, Any]:

@@ -67,17 +67,19 @@ class Visits:
 
     async def _fetch(self, host: Host, task: pipe.Task) -> Fetched:
         fetched = await self._fetcher.fetch(task)
-        for _ in range(MAX_RESPELLINGS):
-            target = fetched.redirect
-            if target is None or key_of(target) != task.url_key:
-                return fetched
+        tried = {task.url}
+        # Without cookies, one that leads to itself would do so for ever.
+        while (target := fetched.redirect) is not None and key_of(target) == task.url_key:
+            if target in tried or len(tried) > MAX_RESPELLINGS:
+                return Fetched(
+                    status='error',
+                    http_status=fetched.http_status,
+                    error='redirect loop: it leads to itself, as sites do that want cookies',
+                )
+            tried.add(target)
             await asyncio.sleep(host.floor_seconds + host.extra_seconds)
             fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
-        return Fetched(
-            status='error',
-            http_status=fetched.http_status,
-            error='redirect loop: it leads back to itself',
-        )
+        return fetched
 
     async def _settle(self, host: Host, task: pipe.Task, fetched: Fetched) -> None:
         # What a browser takes to draw a page says nothing about the host.
@@ -92,19 +94,30 @@ class Visits:
         if fetched.not_modified and self._strategy.follows('page', depth=task.depth):
             self.unchanged[task.url_key] = (task, fetched)
             return
-        await self._finish(task, fetched)
+        await self._hand_in_links(task, fetched)
+        canonical = fetched.canonical
+        # What somebody has listed is meant as it is.
+        if (
+            canonical is not None
+            and self._strategy.follows('page', depth=task.depth)
+            and self._manners.allows(host, canonical)
+        ):
+            await self._frontier.prefer(task, fetched, canonical)
+        else:
+            await self._frontier.finish(task, fetched)
 
     async def finish_unchanged(self, stored: pipe.StoredLinks) -> None:
         """End a page that has not changed, with the links of its stored version."""
         task, fetched = self.unchanged.pop(stored.url_key, (None, None))
         if task is not None and fetched is not None:
             links = [link for link in stored.links if isinstance(link, str)]
-            await self._finish(task, replace(fetched, links=links))
+            await self._hand_in_links(task, replace(fetched, links=links))
+            await self._frontier.finish(task, fetched)
 
-    async def _finish(self, task: pipe.Task, fetched: Fetched) -> None:
+    async def _hand_in_links(self, task: pipe.Task, fetched: Fetched) -> None:
+        """Before the end of the page: if the process dies in between, it is fetched again."""
         if fetched.fingerprint is not None:
             self._frontier.saw(task.url, fetched.fingerprint)
-        # Before the end of the page: if the process dies in between, it is fetched again.
         if self._strategy.follows(fetched.link_kind, depth=task.depth):
             depth = task.depth + 1
             if fetched.sitemaps:
@@ -113,10 +126,6 @@ class Visits:
                 )
             if fetched.links:
                 await self._frontier.discover(fetched.links, depth=depth, found_on=task.url_key)
-        if fetched.canonical is not None:
-            await self._frontier.prefer(task, fetched, fetched.canonical)
-        else:
-            await self._frontier.finish(task, fetched)
 
     async def _take_trouble(
         self, host: Host, task: pipe.Task, fetched: Fetched, begun_at: float

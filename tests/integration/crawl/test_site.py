@@ -102,6 +102,49 @@ def test_a_start_that_leads_to_another_host_takes_its_scope_along_over_a_crash(
         assert queue.job(job)['attempt'] == 2
 
 
+def test_a_front_page_that_only_leads_on_is_no_dead_end(queue: Queue) -> None:
+    moved = '<meta http-equiv="refresh" content="0; url={}"><title>Moved</title>'
+    with (
+        Site({'/docs/': page('/docs/a'), '/docs/a': page()}, address='127.0.0.3') as other,
+        Site({'/': Answer(moved.format(f'{other.url}/docs/'))}) as site,
+    ):
+        job = crawl(queue, site)
+        assert ends(queue, job, other) == {
+            f'{site.url}/': 'redirect',
+            '/docs/': 'done',
+            '/docs/a': 'done',
+        }
+
+
+def test_a_start_is_one_page_with_the_links_that_lead_back_to_it(queue: Queue) -> None:
+    with Site({'/docs': page('/docs#part', '/a'), '/a': page('/docs#other')}) as site:
+        job = crawl(queue, site, '/docs#intro')
+        assert ends(queue, job, site) == {'/docs': 'done', '/a': 'done'}
+        assert pages(queue, job, site).keys() == {'/docs', '/a'}
+
+
+def test_a_site_that_wants_cookies_is_asked_once_and_says_so(queue: Queue) -> None:
+    wall = Answer(status=302, headers={'Location': '/', 'Set-Cookie': 'seen=1'})
+    consent = {'/a': redirect('/consent?to=/a'), '/consent?to=/a': redirect('/a')}
+    with Site({'/': wall, '/b': page('/a'), **consent}) as site:
+        job = crawl(queue, site)
+        assert 'cookies' in ends(queue, job, site)['/']
+        job = crawl(queue, site, '/b')
+        reasons = ends(queue, job, site)
+        assert (reasons['/b'], reasons['/a']) == ('done', 'redirect')
+        assert 'cookies' in reasons['/consent?to=/a']
+        assert max(site.asked().values()) == 1
+
+
+def test_what_more_there_is_to_say_about_a_skipped_url_is_kept(queue: Queue) -> None:
+    with Site({'/sitemap.xml': page(title='Not found')}) as site:
+        job = crawl(queue, site, strategy='sitemap')
+        [row] = queue.rows(
+            'select skip_reason, last_error from crawl_tasks where job_id = %s', [job]
+        )
+        assert row == {'skip_reason': 'content_type', 'last_error': 'it is no sitemap'}
+
+
 def test_a_user_agent_is_sent_and_known_to_robots(queue: Queue) -> None:
     rules = Answer('User-agent: nosy\nDisallow: /\n\nUser-agent: *\nAllow: /', type='text/plain')
     with Site({'/': page(), '/robots.txt': rules}) as site:
@@ -194,27 +237,6 @@ def test_noindex_and_nofollow_are_obeyed_unless_the_job_says_otherwise(queue: Qu
         assert set(pages(queue, job, site)) == set(site_pages)
 
 
-def test_a_page_that_names_another_as_its_own_leads_there(queue: Queue) -> None:
-    copy = '<link rel="canonical" href="/real"><title>C</title><p>Words.</p><a href="/x">x</a>'
-    to_front = '<link rel="canonical" href="/"><title>F</title><p>Words.</p>'
-    site_pages = {
-        '/': page('/copy', '/front'),
-        '/copy': Answer(copy),
-        '/front': Answer(to_front),
-        '/real': page(),
-        '/x': page(),
-    }
-    with Site(site_pages) as site:
-        job = crawl(queue, site)
-        assert ends(queue, job, site) == {
-            '/': 'done',
-            '/copy': 'canonical',
-            '/front': 'done',
-            '/real': 'done',
-            '/x': 'done',
-        }
-
-
 def test_scope_and_patterns_choose_what_is_crawled(queue: Queue) -> None:
     site_pages = {
         '/docs/': page('/docs/a', '/docs/b.pdf.html', '/blog/1'),
@@ -283,26 +305,6 @@ def test_what_is_no_page_is_skipped_and_texts_are_kept_as_they_are(queue: Queue)
         assert stored['/latin']['title'] == 'Übér'
         assert stored['/latin']['metadata']['charset'] == 'windows-1252'
         assert stored['/bare']['title'] == 'Bare'
-
-
-def test_a_canonical_url_is_fetched_whatever_the_strategy(queue: Queue) -> None:
-    copy = Answer('<link rel="canonical" href="/real"><title>C</title><p>Words.</p>')
-    with Site({'/copy': copy, '/real': page(), '/': page('/copy')}) as site:
-        job = crawl(queue, site, '/copy', strategy='page')
-        assert ends(queue, job, site) == {'/copy': 'canonical', '/real': 'done'}
-        job = crawl(queue, site, max_depth=1)
-        assert ends(queue, job, site) == {'/': 'done', '/copy': 'canonical', '/real': 'done'}
-
-
-def test_pages_that_name_each_other_as_canonical_are_not_both_dropped(queue: Queue) -> None:
-    def named(path: str) -> Answer:
-        return Answer(f'<link rel="canonical" href="{path}"><title>{path}</title><p>Words.</p>')
-
-    with Site({'/a': named('/b'), '/b': named('/a'), '/out': named('/private/x')}) as site:
-        job = crawl(queue, site, '/a', strategy='page')
-        assert sorted(ends(queue, job, site).values()) == ['canonical', 'done']
-        job = crawl(queue, site, '/out', strategy='page', exclude=['/private/'])
-        assert ends(queue, job, site) == {'/out': 'done'}
 
 
 def test_an_index_of_sitemaps_is_followed_whatever_the_scope_of_pages(queue: Queue) -> None:

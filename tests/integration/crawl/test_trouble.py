@@ -171,6 +171,16 @@ def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> No
         assert reasons['trap'] > 400
 
 
+def test_what_somebody_lists_is_fetched_though_it_is_all_the_same(queue: Queue) -> None:
+    async def answer(request: web.Request) -> Answer:
+        return page(text='Always the same.')
+
+    with Site({'/robots.txt': robots()}, answer=answer) as site:
+        urls = [f'{site.url}/?id={number}' for number in range(40)]
+        job = crawl(queue, site, strategy='list', urls=urls)
+        assert len(pages(queue, job, site)) == 40
+
+
 def test_being_refused_for_a_while_costs_a_page_no_try(queue: Queue) -> None:
     answers = [failing(429), failing(429), failing(500), page()]
 

@@ -1,0 +1,44 @@
+"""What a response holds: by its content type, and by its first bytes where that is wrong."""
+
+import re
+
+HTML = frozenset({'text/html', 'application/xhtml+xml'})
+MARKDOWN = frozenset({'text/markdown', 'text/x-markdown'})
+TEXT = frozenset({'text/plain'})
+XML = frozenset({'application/xml', 'text/xml', 'application/rss+xml', 'application/atom+xml'})
+# What a compressed sitemap is sent as.
+ZIPPED = frozenset({'application/gzip', 'application/x-gzip', 'application/octet-stream'})
+
+# Files that are sent as pages: PDF, images, archives.
+_MAGIC = re.compile(rb'%PDF-|\x89PNG|GIF8[79]a|\xff\xd8\xff|PK\x03\x04|\x1f\x8b\x08')
+# What no text holds: browsers look for it in as many bytes.
+_BINARY = re.compile(rb'[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]')
+_BINARY_WITHIN = 1445
+
+
+def kind_of(content_type: str | None, url: str) -> str | None:
+    """html, markdown, text or xml; empty where the body has to tell; None for all others."""
+    if not content_type:
+        return ''
+    # Sent twice, it comes as one with a comma.
+    name = re.split('[;,]', content_type, maxsplit=1)[0].strip().lower()
+    if name in HTML:
+        return 'html'
+    if name in MARKDOWN:
+        return 'markdown'
+    if name in TEXT:
+        path = url.partition('?')[0]
+        return 'markdown' if path.endswith(('.md', '.markdown', '/llms.txt')) else 'text'
+    if name in XML or (name in ZIPPED and url.partition('?')[0].endswith('.gz')):
+        return 'xml'
+    return '' if name == 'application/octet-stream' and url.endswith('.md') else None
+
+
+def is_binary(body: bytes, kind: str, content_type: str | None) -> bool:
+    """Whether a body is a file that was sent without its type, or under the wrong one."""
+    if _MAGIC.match(body):
+        return True
+    if kind == 'html' or body.startswith((b'\xff\xfe', b'\xfe\xff')):
+        return False
+    is_wide = content_type is not None and 'utf-16' in content_type.lower()
+    return not is_wide and _BINARY.search(body, 0, _BINARY_WITHIN) is not None
