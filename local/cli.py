@@ -4,7 +4,6 @@ Owns their words and what they print: facts for people on stderr, data on stdout
 `silkline` as an entry point; imports what is slow or may not be installed only when it runs.
 """
 
-import asyncio
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from local.detached import (
     READY_WORD,
     extra_needed,
     failures_told,
+    find_stack,
     say,
     start_detached,
     tell_running,
@@ -28,6 +28,8 @@ from local.lock import AlreadyRunning, StackError
 from worker.paths import dashboard_directory, migrations_directory
 
 if TYPE_CHECKING:
+    import asyncio
+
     from local.stack import Options, Ready
 
 LOOPBACK = '127.0.0.1'
@@ -35,7 +37,7 @@ LOOPBACK = '127.0.0.1'
 commands = typer.Typer()
 commands.add_typer(crawl_command.commands)
 
-Directory = Annotated[
+NewDirectory = Annotated[
     Path,
     typer.Option(
         '--directory',
@@ -46,12 +48,23 @@ Directory = Annotated[
         readable=False,
     ),
 ]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        '--directory',
+        help='The directory of the stack.',
+        show_default=f'{NAME} here, or in a directory above',
+        envvar='SILKLINE_DIRECTORY',
+        file_okay=False,
+        readable=False,
+    ),
+]
 IN_THIS_DIRECTORY = Path(NAME)
 
 
 @commands.command()
 def up(
-    directory: Directory = IN_THIS_DIRECTORY,
+    directory: NewDirectory = IN_THIS_DIRECTORY,
     port: Annotated[
         int | None,
         typer.Option(
@@ -86,9 +99,10 @@ def up(
     ] = False,
     ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Run a Supabase stand-in on this machine: Postgres, the queue, REST and Realtime.
+    """Run a Supabase stand-in on this machine.
 
-    Ctrl-C stops it. What is in the database stays for the next time.
+    Postgres, the queue, REST and Realtime. Ctrl-C stops it. What is in the database stays for the
+    next time.
     """
     place = StackDirectory(directory)
     words = [
@@ -113,9 +127,9 @@ def up(
 
 
 @commands.command()
-def down(directory: Directory = IN_THIS_DIRECTORY) -> None:
-    """Stop the stack of .silkline here, or of --directory."""
-    place = StackDirectory(directory)
+def down(directory: Directory = None) -> None:
+    """Stop the stack; its data stays."""
+    place = find_stack(directory)
     with failures_told():
         place.refuse_other_owner()
         process = place.lock.stop()
@@ -127,7 +141,7 @@ def down(directory: Directory = IN_THIS_DIRECTORY) -> None:
 
 @commands.command()
 def reset(
-    directory: Directory = IN_THIS_DIRECTORY,
+    directory: Directory = None,
     yes: Annotated[bool, typer.Option('--yes', '-y', help='Do not ask.')] = False,
     keys: Annotated[bool, typer.Option('--keys', help='Forget the keys, too.')] = False,
 ) -> None:
@@ -135,7 +149,7 @@ def reset(
 
     Keys and ports stay, so clients need no change.
     """
-    place = StackDirectory(directory)
+    place = find_stack(directory)
     with failures_told():
         place.refuse_other_owner()
         if not place.has_database and not (keys and place.is_stack):
@@ -156,12 +170,14 @@ def reset(
 
 @commands.command()
 def token(
-    email: Annotated[str, typer.Argument(help='Whose token; the user is made if need be.')],
-    directory: Directory = IN_THIS_DIRECTORY,
+    email: Annotated[
+        str, typer.Argument(metavar='EMAIL', help='Whose token; the user is made if need be.')
+    ],
+    directory: Directory = None,
     hours: Annotated[float, typer.Option(help='How long it is valid.', min=0.01, max=8760)] = 24,
 ) -> None:
-    """Print an access token, as Supabase Auth would hand it to a signed-in user."""
-    place = StackDirectory(directory)
+    """Print an access token of a user, as signing in would give it."""
+    place = find_stack(directory)
     address = email.strip().lower()
     with failures_told():
         place.refuse_other_owner()
@@ -205,6 +221,8 @@ def read_options(
 
 def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> None:
     """Run the stack in this process until it is told to stop."""
+    import asyncio
+
     from local.database import MigrationError
     from local.keys import KeysError
     from local.postgres import PostgresError
@@ -238,7 +256,9 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
             loop.add_signal_handler(number, stop)
         await Stack(place, options).run(tell)
 
-    say(f'starting in {place.path}')
+    if ready_fd is None:
+        # Detached, it is told by whoever started it, who waits.
+        say(f'starting in {place.path}')
     try:
         with suppress(asyncio.CancelledError), new_runner() as runner:
             runner.run(run())
@@ -249,7 +269,9 @@ def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> No
     say('stopped')
 
 
-def new_runner() -> asyncio.Runner:
+def new_runner() -> 'asyncio.Runner':
+    import asyncio
+
     try:
         import uvloop
     except ImportError:

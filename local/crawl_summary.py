@@ -5,6 +5,7 @@ site that forbids crawlers, a start URL that does not answer.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class Reasons:
 
 
 async def print_summary(
-    rpc: 'Rpc', last: 'Progress', *, url: str, is_exported: bool = False
+    rpc: 'Rpc', last: 'Progress', *, is_exported: bool, allow_networks: Sequence[str] = ()
 ) -> None:
     """Tell the end of a job to stdout."""
     from worker import console
@@ -59,7 +60,7 @@ async def print_summary(
     failed = await read_reasons(rpc, last, 'error')
     skipped = await read_reasons(rpc, last, 'skipped')
     lines = [
-        f'{last.status}{took(last)}: {counted(last.pages_done, "page")},'
+        f'{last.status}{took(last)}: {console.counted(last.pages_done, "page")},'
         f' {console.amount(last.bytes)} read'
     ]
     if last.error_code:
@@ -79,13 +80,15 @@ async def print_summary(
         lines.append(f'  skipped  {skipped.text()}')
     left = last.pages_pending + last.pages_in_progress
     if left:
-        lines.append(
-            f'  left     {left} URLs: silkline resume {last.job_id}, then silkline worker --burst'
-        )
+        lines.append(f'  left     {console.counted(left, "URL")}')
     typer.echo(console.plain('\n'.join(lines)))
     for row in [*failed.starts, *skipped.starts] if not last.pages_done else []:
         typer.echo(console.plain(about_start(row)))
-    next_steps(last, is_exported=is_exported)
+    steps = next_steps(
+        last, can_go_on=left > 0, is_exported=is_exported, allow_networks=allow_networks
+    )
+    for step in steps:
+        typer.echo(step)
 
 
 async def read_reasons(rpc: 'Rpc', last: 'Progress', status: 'TaskStatus') -> Reasons:
@@ -119,7 +122,10 @@ def reason_of(row: 'PageRow') -> str:
 def about_start(row: 'PageRow') -> str:
     """Why nothing came of the URL that the crawl began with, and what to do about it."""
     from worker import console
+    from worker.crawl.addresses import BAD_PORTS
 
+    if row.skip_reason == 'forbidden_address' and urlsplit(row.url).port in BAD_PORTS:
+        return f'Nothing was stored: {row.url}: browsers refuse this port, and so do crawls'
     said = f'Nothing was stored: {row.url}: {console.why(row)}'
     if row.skip_reason == 'forbidden_address':
         return f'{said}\nIf you mean it, allow its network: {allowance(row.url)}'
@@ -141,19 +147,27 @@ def allowance(url: str) -> str:
     return f'--allow-network {address}/{address.max_prefixlen}'
 
 
-def next_steps(last: 'Progress', *, is_exported: bool) -> None:
-    steps: list[tuple[str, str]] = []
-    if last.pages_done:
-        steps.append((f'silkline pages {last.job_id}', 'what was stored'))
-    if last.pages_failed:
-        steps.append((f'silkline pages {last.job_id} --failed', 'what failed, and why'))
-    if last.pages_skipped:
-        steps.append((f'silkline pages {last.job_id} --skipped', 'what was skipped, and why'))
-    if last.pages_done and not is_exported:
-        steps.append((f'silkline pages {last.job_id} --export DIR', 'as Markdown files'))
-    width = max((len(command) for command, _ in steps), default=0)
-    for command, meaning in steps:
-        typer.echo(f'  {command:{width}}  {meaning}')
+def next_steps(
+    last: 'Progress', *, can_go_on: bool, is_exported: bool, allow_networks: Sequence[str]
+) -> list[str]:
+    """Commands to copy, each in a line of a narrow terminal."""
+    lists = (
+        (last.pages_done, ''),
+        (last.pages_failed, ' --failed'),
+        (last.pages_skipped, ' --skipped'),
+        (last.pages_done and not is_exported, ' --export DIR'),
+    )
+    steps = [f'  silkline pages {last.job_id}{flag}' for count, flag in lists if count]
+    if steps:
+        steps.insert(0, 'To see them:')
+    if can_go_on:
+        allowed = ''.join(f' --allow-network {network}' for network in allow_networks)
+        steps += [
+            'To go on:',
+            f'  silkline resume {last.job_id}',
+            f'  silkline worker --burst{allowed}',
+        ]
+    return steps
 
 
 def took(last: 'Progress') -> str:
@@ -163,7 +177,3 @@ def took(last: 'Progress') -> str:
     seconds = (last.completed_at - last.started_at).total_seconds()
     speed = f' ({last.pages_done / seconds:.3g} pages/s)' if last.pages_done and seconds else ''
     return f' in {seconds:.1f} s{speed}'
-
-
-def counted(count: int, word: str) -> str:
-    return f'{count} {word}{"" if count == 1 else "s"}'

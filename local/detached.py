@@ -1,7 +1,7 @@
-"""Starting a stack in a process of its own, and what is said when something does not work.
+"""Finding a stack, starting one in a process of its own, and what is said when that does not work.
 
-Owns how a command and the stack that it started find each other: a pipe for the word that it is
-ready, its log for what it said. Which commands there are is `cli.py`'s.
+Owns which stack a command means, and how it and the stack that it started find each other: a pipe
+for the word that it is ready, its log for what it said. Which commands there are is `cli.py`'s.
 """
 
 import os
@@ -9,14 +9,24 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
-from local.directory import StackDirectory
+from local.directory import NAME, StackDirectory
 from local.lock import StackError
 
 # What a detached stack tells the process that started it.
 READY_WORD = b'ready'
+
+
+def find_stack(named: Path | None) -> StackDirectory:
+    """The stack that was named, else of this directory, else of one above; if none: of this one."""
+    if named is not None:
+        return StackDirectory(named)
+    here = Path.cwd()
+    places = [StackDirectory(parent / NAME) for parent in (here, *here.parents)]
+    return next((place for place in places if place.is_stack), places[0])
 
 
 def start_detached(place: StackDirectory, words: list[str]) -> None:
@@ -25,6 +35,7 @@ def start_detached(place: StackDirectory, words: list[str]) -> None:
         said = f'the stack of {place.path} is already running, as process {running}'
         tell_running(place, said, words)
         return
+    say(f'starting in {place.path}')
     reading, writing = os.pipe()
     with open(os.open(place.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 'wb') as log:
         log_start = log.seek(0, os.SEEK_END)

@@ -5,6 +5,7 @@ are its warnings; Ctrl-C in the terminal does not reach it, so that a job is sto
 """
 
 import asyncio
+import json
 import sys
 import time
 from contextlib import suppress
@@ -112,6 +113,7 @@ class OwnWorker:
             '--burst',
             '--slots=1',
             '--log-level=warning',
+            '--log-format=json',
             *(f'--allow-network={network}' for network in self._allow_networks),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -123,16 +125,29 @@ class OwnWorker:
         process = self._process
         try:
             async for line in cast(asyncio.StreamReader, process.stderr):
-                console.say(console.plain(line.decode(errors='replace').rstrip()))
+                console.say(console.plain(said(line.decode(errors='replace').rstrip())))
             return await process.wait()
         finally:
             if process.returncode is None:
                 process.terminate()
                 try:
-                    await asyncio.wait_for(process.wait(), END_SECONDS)
+                    async with asyncio.timeout(END_SECONDS):
+                        await process.wait()
                 except TimeoutError:
                     process.kill()
                     await process.wait()
+
+
+def said(line: str) -> str:
+    """What a line of the worker's log says to somebody who knows which job it is about."""
+    try:
+        entry = json.loads(line)
+        text, traceback = entry['message'], entry.get('exception')
+    except (ValueError, TypeError, KeyError):
+        # Not logged: told by a process that could not start.
+        return line
+    about_job = f'job {entry.get("job")}: '
+    return '\n'.join([f'silkline: {text.removeprefix(about_job)}', *filter(None, [traceback])])
 
 
 class WorkerFailed(SilklineError):

@@ -96,6 +96,8 @@ class Progress(Answer):
     job_id: UUID
     kind: str
     host: str | None
+    # None from a database that does not tell it.
+    url: str | None = None
     status: JobStatus
     is_saving: bool
     seq: int
@@ -221,3 +223,9 @@ class Event(Answer):
     reason: str
     attempt: int
     error_code: str | None
+
+
+class ShownJob(Progress):
+    """A snapshot of one job, with its history."""
+
+    history: list[Event]

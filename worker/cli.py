@@ -5,10 +5,13 @@ Owns how its commands come together; their words are in the modules called `…_
 as those of the local stack) stand beside these.
 """
 
+import sys
 from importlib.metadata import entry_points
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from worker import (
     __version__,
@@ -18,26 +21,49 @@ from worker import (
     queue_commands,
     worker_command,
 )
-from worker.paths import migrations_directory
+from worker.errors import ExitCode
+
+# What a newcomer types; the rest of the help stands below it.
+FIRST = ('crawl', 'pages')
+
+
+class Commands(TyperGroup):
+    def list_commands(self, ctx: object) -> list[str]:
+        others = [name for name in self.commands if name not in FIRST]
+        return [*(name for name in FIRST if name in self.commands), *others]
+
 
 app = typer.Typer(
     name='silkline',
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
+    # Help without boxes is there in half the time, and on every terminal.
+    rich_markup_mode=None,
 )
 
 
-app.add_typer(worker_command.commands)
-app.add_typer(job_commands.commands)
 app.add_typer(page_commands.commands)
+app.add_typer(job_commands.commands)
+app.add_typer(worker_command.commands)
 app.add_typer(queue_commands.commands)
 app.add_typer(plugin_commands.commands)
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Titles are in any language, and terminals are not.
+            stream.reconfigure(errors='backslashreplace')
     add_commands()
-    app()
+    try:
+        app()
+    except OSError as error:
+        # What is printed goes to a full disk.
+        where = f'{error.filename}: ' if error.filename else ''
+        typer.echo(f'silkline: {where}{error.strerror or error}', err=True)
+        sys.exit(ExitCode.REFUSED)
 
 
 def add_commands() -> None:
@@ -71,9 +97,3 @@ def silkline(
     On Supabase the queue is SQL: `silkline install` puts it into your project,
     `supabase db push` installs it.
     """
-
-
-@app.command()
-def migrations() -> None:
-    """Print the directory that holds the queue's migrations."""
-    typer.echo(migrations_directory())

@@ -1,28 +1,34 @@
 """What commands print: tables and sentences for people, JSON for programs.
 
-Data goes to stdout, what is said about it to stderr. Owns the wording of times and amounts.
+Data goes to stdout, what is said about it to stderr. Owns the wording of times and amounts, and how
+a table fits a terminal: no cell is cut, a column that has no room goes on the next line.
 """
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar, cast
+from uuid import UUID
 
 import typer
 from pydantic import BaseModel, TypeAdapter
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from worker.answers import (
     Check,
-    Event,
     Explanation,
     Job,
+    JobStatus,
     PageRow,
     Progress,
     QueueStats,
+    Reason,
+    ShownJob,
     WorkerInfo,
+    Workers,
 )
 from worker.pipe import SkipReason
 
@@ -55,14 +61,25 @@ SKIP_REASONS: dict[SkipReason, str] = {
     'too_large': 'it is larger than max_page_bytes',
     'redirect': 'it leads to another URL',
     'canonical': 'it names another URL as the original',
-    'duplicate': 'another URL has the same content',
     'noindex': 'it asks not to be kept',
-    'nofollow': 'only links marked nofollow lead there',
     'trap': 'it looks like an endless space of URLs',
     'invalid_url': 'it is no URL that can be fetched',
     'forbidden_address': 'it lies in a network that crawls may not reach',
     'host_unavailable': 'its host does not answer',
 }
+
+
+# What a pending job waits for, as the queue calls it.
+WAITS = {
+    'in_line': 'in line',
+    'time': 'not due yet',
+    'host': 'behind another of the same host',
+    'owner': 'over the limit of an owner',
+}
+ENDED_IN_ORDER: tuple[JobStatus, ...] = ('completed', 'failed', 'stopped', 'cancelled')
+
+GAP = '  '
+INDENT = '  '
 
 
 def say(text: str) -> None:
@@ -91,7 +108,7 @@ def print_status(job: Job) -> None:
 
 def print_jobs(jobs: Sequence[Job]) -> None:
     if not jobs:
-        say('there are no such jobs')
+        say('there is no such job: silkline crawl URL makes one')
         return
     rows = [
         (
@@ -107,50 +124,89 @@ def print_jobs(jobs: Sequence[Job]) -> None:
     print_table(('job', 'status', 'done', 'enqueued', 'kind', 'url'), rows)
 
 
-def print_progress(progress: Progress, events: Iterable[Event]) -> None:
+def print_shown(shown: ShownJob) -> None:
     lines = [
-        ('job', f'{progress.job_id} ({progress.kind} of {progress.host})'),
-        ('status', f'{progress.status}{" (its worker is saving)" if progress.is_saving else ""}'),
-        ('pages', pages(progress)),
-        ('read', amount(progress.bytes)),
-        ('attempt', f'{progress.attempt}, retries {progress.retry_count}/{progress.max_retries}'),
+        ('job', f'{shown.job_id} ({about(shown)})'),
+        ('status', f'{shown.status}{" (its worker is saving)" if shown.is_saving else ""}'),
+        ('pages', pages(shown)),
+        ('read', amount(shown.bytes)),
+        ('attempt', attempts(shown)),
     ]
-    if progress.current_url:
-        lines.append(('at', progress.current_url))
-    if progress.eta_seconds is not None:
-        lines.append(('ready in', duration(progress.eta_seconds)))
-    if progress.error_code:
-        lines.append(('error', f'{progress.error_code}: {progress.error_message or ""}'))
+    if shown.current_url:
+        lines.append(('at', shown.current_url))
+    if shown.eta_seconds is not None:
+        lines.append(('ready in', duration(shown.eta_seconds)))
+    if shown.error_code:
+        lines.append(('error', f'{shown.error_code}: {shown.error_message or ""}'))
     for name, text in lines:
         typer.echo(f'{name:9} {plain(text)}')
-    for event in events:
+    for event in shown.history:
         change = f'{event.from_status or "":>10} -> {event.to_status:<10}'
         typer.echo(f'{event.at:%Y-%m-%d %H:%M:%S}  {change} {event.reason} by {event.actor}')
 
 
+def attempts(progress: Progress) -> str:
+    """`max_retries` is told where it begins to matter."""
+    if progress.attempt == 0:
+        return 'none yet'
+    if progress.retry_count == 0:
+        return str(progress.attempt)
+    retries = counted(progress.max_retries, 'retry', 'retries')
+    return f'{progress.attempt}, with {progress.retry_count} of {retries} spent'
+
+
 def print_explanation(explanation: Explanation) -> None:
     for reason in explanation.reasons:
-        typer.echo(f'{reason.code}: {plain(reason.text)}')
+        typer.echo(f'{reason.code}: {with_advice(reason, explanation.job_id)}')
     if not explanation.reasons:
         typer.echo(explanation.status)
 
 
+def with_advice(reason: Reason, job_id: UUID) -> str:
+    """Why a job does not run, and what helps."""
+    text = plain(reason.text)
+    advice = {'no_worker': 'silkline worker', 'paused': f'silkline resume {job_id}'}
+    command = advice.get(reason.code)
+    return f'{text.removesuffix(".")}: {command}' if command else text
+
+
 def print_stats(stats: QueueStats) -> None:
-    limit = stats.count_limit
-    rows = [
-        *((f'{name}', counted(count, limit)) for name, count in stats.open.items()),
-        *((f'pending, {name}', counted(count, limit)) for name, count in stats.pending.items()),
-        *((f'{name}, last 24 h', str(count)) for name, count in stats.ended_in_24_hours.items()),
-        ('workers', f'{stats.workers.live} live, {stats.workers.late} late'),
-        ('slots', f'{stats.workers.busy_slots} of {stats.workers.slots} busy'),
-        ('longest in line', duration(stats.oldest_in_line_seconds or 0)),
+    at_most = stats.count_limit
+    waiting = [
+        f'{up_to(stats.pending[name], at_most)} {meaning}'
+        for name, meaning in WAITS.items()
+        if stats.pending.get(name)
     ]
-    print_table(('what', 'now'), rows)
+    ended = [
+        f'{stats.ended_in_24_hours[status]} {status}'
+        for status in ENDED_IN_ORDER
+        if stats.ended_in_24_hours.get(status)
+    ]
+    pending = up_to(stats.open.get('pending', 0), at_most)
+    facts = [
+        ('pending', f'{pending} ({", ".join(waiting)})' if waiting else pending),
+        ('processing', up_to(stats.open.get('processing', 0), at_most)),
+        ('paused', up_to(stats.open.get('paused', 0), at_most)),
+        ('ended', f'{", ".join(ended) or "none"} in the last 24 hours'),
+        ('workers', about_workers(stats.workers)),
+    ]
+    if stats.oldest_in_line_seconds is not None:
+        facts.append(('waiting', f'{duration(stats.oldest_in_line_seconds)}, the first in line'))
+    for name, text in facts:
+        typer.echo(f'{name:10}  {text}')
+
+
+def about_workers(workers: Workers) -> str:
+    if not workers.live and not workers.late:
+        return 'none: silkline worker starts one'
+    late = f', {workers.late} late' if workers.late else ''
+    slots = f'; {workers.busy_slots} of {counted(workers.slots, "slot")} busy'
+    return f'{workers.live} live{late}{slots if workers.live else ""}'
 
 
 def print_workers(workers: Sequence[WorkerInfo]) -> None:
     if not workers:
-        say('no worker has ever reported')
+        say('no worker has ever reported: silkline worker starts one')
         return
     rows = [
         (
@@ -171,27 +227,37 @@ def print_checks(checks: Sequence[Check]) -> None:
         console().print(coloured(f'{check.status:8}', check.status), end='')
         typer.echo(f'{check.check_name}: {plain(check.detail)}')
         if check.status != 'ok':
-            typer.echo(f'        {check.hint}')
+            typer.echo(f'        {plain(check.hint)}')
 
 
 def print_pages(rows: Sequence[PageRow], *, with_head: bool) -> None:
-    """What was stored. Titles leave room for the URL, but only where lines are short."""
+    """What was stored. Titles are the one thing that is shortened, to keep a page on a line."""
+    longest = longest_title(max((cell_len(row.url) for row in rows), default=0))
     cells = [
         (
             coloured(row.change or ''),
             str(row.http_status or ''),
-            shortened(row.title or '', 40),
+            shortened(row.title or '', longest),
             row.url,
         )
         for row in rows
     ]
-    print_table(('change', 'http', 'title', 'url'), cells, with_id=False, with_head=with_head)
+    print_table(('change', 'http', 'title', 'url'), cells, with_head=with_head)
+
+
+def longest_title(url_width: int) -> int | None:
+    """Into a pipe, whole."""
+    width = terminal_width()
+    if width is None:
+        return None
+    # Beside it stand what changed, the status, and the URL.
+    return min(40, max(15, width - len('unchanged  http    ') - url_width))
 
 
 def print_unstored(rows: Sequence[PageRow], *, with_head: bool) -> None:
     """What failed or was skipped, and why."""
     cells = [(row.url, str(row.http_status or ''), why(row)) for row in rows]
-    print_table(('url', 'http', 'why'), cells, with_id=False, with_head=with_head)
+    print_table(('url', 'http', 'why'), cells, with_head=with_head)
 
 
 def why(row: PageRow) -> str:
@@ -204,32 +270,61 @@ def why(row: PageRow) -> str:
     return f'{row.skip_reason}: {said}' if said else row.skip_reason
 
 
-def shortened(text: str, length: int) -> str:
-    if len(text) <= length or not sys.stdout.isatty():
+def shortened(text: str, width: int | None) -> str:
+    if width is None or cell_len(text) <= width:
         return text
-    return f'{text[: length - 1]}…'
+    return f'{set_cell_size(text, width - 1).rstrip()}…'
 
 
 def print_table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[str | Text]],
-    *,
-    with_id: bool = True,
-    with_head: bool = True,
+    head: Sequence[str], rows: Iterable[Sequence[str | Text]], *, with_head: bool = True
 ) -> None:
-    table = Table(box=None, pad_edge=False, header_style='bold', show_header=with_head)
-    for nth, name in enumerate(head):
-        # The first is an id, to be copied whole; the last is the longest.
-        is_id = with_id and nth == 0 and len(head) > 2
-        table.add_column(name, no_wrap=True, min_width=36 if is_id else None)
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row))
-    console().print(table)
+    cells = [[as_cell(cell) for cell in row] for row in rows]
+    if with_head:
+        cells.insert(0, [Text(name, style='bold') for name in head])
+    widths = [max(row[nth].cell_len for row in cells) for nth in range(len(head))]
+    begins_line = line_beginnings(widths, terminal_width())
+    output = console()
+    for row in cells:
+        output.print(laid_out(row, widths, begins_line), soft_wrap=True)
+
+
+def as_cell(cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else Text(plain(cell))
+
+
+def line_beginnings(widths: Sequence[int], width: int | None) -> list[bool]:
+    """For each column, whether it stands on a line of its own because the last one is full."""
+    begins: list[bool] = []
+    used = 0
+    for nth, column in enumerate(widths):
+        is_full = width is not None and nth > 0 and used + column > width
+        begins.append(is_full)
+        used = (len(INDENT) if is_full else used) + column + len(GAP)
+    return begins
+
+
+def laid_out(row: Sequence[Text], widths: Sequence[int], begins_line: Sequence[bool]) -> Text:
+    lines = [Text()]
+    gap = 0
+    for cell, column, begins in zip(row, widths, begins_line, strict=True):
+        if begins:
+            lines.append(Text(INDENT))
+        elif gap:
+            lines[-1].append(' ' * gap)
+        lines[-1].append_text(cell)
+        gap = column - cell.cell_len + len(GAP)
+    for line in lines:
+        line.rstrip()
+    return Text('\n').join(line for line in lines if line)
+
+
+def terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def console() -> Console:
-    # Into a pipe, nothing is cut.
-    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    return Console(highlight=False)
 
 
 def plain(text: str) -> str:
@@ -252,13 +347,21 @@ def pages(progress: Progress) -> str:
     ):
         if count:
             parts.append(f'{count} {word}')
-    if progress.pages_per_second:
+    if progress.pages_per_second and progress.status == 'processing':
         parts.append(f'{progress.pages_per_second:g}/s')
     return ', '.join(parts)
 
 
-def counted(count: int, limit: int) -> str:
+def about(progress: Progress) -> str:
+    return f'{progress.kind} of {progress.url or progress.host}'
+
+
+def up_to(count: int, limit: int) -> str:
     return f'{count}' if count < limit else f'{limit} or more'
+
+
+def counted(count: int, word: str, plural: str | None = None) -> str:
+    return f'{count} {word if count == 1 else plural or f"{word}s"}'
 
 
 def ago(moment: datetime) -> str:

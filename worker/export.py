@@ -85,13 +85,9 @@ class Export:
     _files: dict[str, str | None] = field(default_factory=dict[str, str | None])
 
     def plan(self, urls: Iterable[tuple[UUID, str]]) -> None:
-        """Name the file of each page; raise if the directory is another site's."""
+        """Name the file of each page; raise if the directory is not for them."""
+        refuse_foreign(self.directory, self.site)
         listed = read_list(self.directory)
-        if listed is not None and listed.get('site') != self.site:
-            raise SettingsError(
-                f'{self.directory} holds the pages of {listed.get("site")}, not of {self.site}:'
-                ' name another directory'
-            )
         self._before = dict[str, str | None](listed['files']) if listed else {}
         # In one order, so that the same pages get the same names.
         pages = sorted(urls, key=lambda page: page[1])
@@ -167,14 +163,23 @@ class Export:
         replace(self.directory / LIST, json.dumps(body, ensure_ascii=False, indent=1).encode())
 
 
-def refuse_foreign(directory: Path) -> None:
-    """Raise unless pages may be written there: a new, an empty, or an export's directory."""
-    if directory.exists() and not directory.is_dir():
-        raise SettingsError(f'{directory} is no directory')
-    if directory.is_dir() and read_list(directory) is None and any(directory.iterdir()):
+def refuse_foreign(directory: Path, site: str) -> None:
+    """Raise unless pages of a site may be written there: it is new, empty, or an export of it."""
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    if not nearest.is_dir():
+        raise SettingsError(f'{nearest} is no directory')
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise SettingsError(f'{nearest} may not be read or written by you: name another directory')
+    listed = read_list(directory)
+    if listed is None and nearest == directory and any(directory.iterdir()):
         raise SettingsError(
             f'{directory} has other files in it; an export wants a directory of its own,'
             f' such as {directory / "pages"}'
+        )
+    if listed is not None and listed.get('site') != site:
+        raise SettingsError(
+            f'{directory} holds the pages of {listed.get("site")}, not of {site}:'
+            ' name another directory'
         )
 
 

@@ -3,8 +3,8 @@
 Owns their words. Imports the API only when a command runs, so that help is quick.
 """
 
-import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
@@ -29,6 +29,10 @@ PATIENCE_SECONDS = 4.0
 LAST = 'last'
 STATUSES = ('pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled')
 
+# A host, perhaps a port and a path: what people type.
+WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
+
+UrlArgument = Annotated[str, typer.Argument(metavar='URL', help='Where to begin.')]
 JobArgument = Annotated[
     str, typer.Argument(metavar='JOB', help='The id of the job, or "last" for the newest one.')
 ]
@@ -37,10 +41,10 @@ AsJson = Annotated[bool, typer.Option('--json', help='Print JSON, for programs.'
 
 @commands.command()
 def enqueue(
-    url: Annotated[str, typer.Argument(help='Where to begin.')],
+    url: UrlArgument,
     kind: Annotated[str, typer.Option(help='crawl, audit, or the kind of a plugin.')] = 'crawl',
     max_pages: Annotated[
-        int | None, typer.Option(help='How many URLs are fetched at most.')
+        int | None, typer.Option(help='How many pages are fetched at most.')
     ] = None,
     max_depth: Annotated[
         int | None, typer.Option(help='How many links away from the start.')
@@ -69,7 +73,7 @@ def enqueue(
     """Enqueue a crawl, and print the id of its job."""
     from worker import console
 
-    payload: dict[str, object] = {'url': url}
+    payload: dict[str, object] = {'url': with_scheme(url)}
     for name, value in (('max_pages', max_pages), ('max_depth', max_depth), ('strategy', strategy)):
         if value is not None:
             payload[name] = value
@@ -87,7 +91,6 @@ def enqueue(
             user_id=user,
         )
         if watch:
-            console.say(f'job {job.id}')
             return await follow(rpc, project, job.id, as_json=as_json)
         console.print_answer(job, console.print_id, as_json=as_json)
         return ExitCode.OK
@@ -136,13 +139,12 @@ def show(job: JobArgument = LAST, as_json: AsJson = False) -> None:
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from worker import console
+        from worker.answers import ShownJob
 
         job_id = await find_id(rpc, job)
         progress = await rpc.crawl_progress(job_id)
-        if as_json:
-            console.print_json(progress)
-        else:
-            console.print_progress(progress, await rpc.list_events(job_id))
+        shown_job = ShownJob(**dict(progress), history=await rpc.list_events(job_id))
+        console.print_answer(shown_job, console.print_shown, as_json=as_json)
         return ExitCode.OK
 
     run(work)
@@ -210,6 +212,17 @@ def press(job: str, button: 'Callable[[Rpc, UUID], Awaitable[Job]]', *, as_json:
     run(work)
 
 
+def with_scheme(url: str) -> str:
+    """What somebody means who leaves out the scheme: https, and http for this machine."""
+    match = WITHOUT_SCHEME.match(url)
+    if match is None:
+        return url
+    is_local = match[1] == 'localhost' or re.fullmatch(r'[\d.]+', match[1])
+    meant = f'{"http" if is_local else "https"}://{url}'
+    typer.echo(f'silkline: {url} is taken for {meant}', err=True)
+    return meant
+
+
 def read_options(words: list[str]) -> dict[str, object]:
     """`KEY=VALUE`, the value as JSON if it is JSON, else as text. No option is null."""
     options: dict[str, object] = {}
@@ -229,7 +242,7 @@ async def find_id(rpc: 'Rpc', job: str) -> UUID:
     if job == LAST:
         newest = await rpc.list_jobs(statuses=[], host=None, limit=1)
         if not newest:
-            raise SettingsError('there is no job yet: silkline enqueue URL')
+            raise SettingsError('there is no job yet: silkline crawl URL makes one')
         return newest[0].id
     try:
         return UUID(job)
@@ -241,6 +254,12 @@ async def follow(rpc: 'Rpc', project: Project, job_id: UUID, *, as_json: bool) -
     from worker import console
     from worker.watch import watch as watch_job
 
+    first = await rpc.crawl_progress(job_id)
+    console.say(f'silkline: job {job_id}, {console.about(first)}')
+    if first.status in ('pending', 'paused'):
+        explanation = await rpc.explain_crawl_job(job_id)
+        for reason in explanation.reasons:
+            console.say(f'silkline: {console.with_advice(reason, job_id)}')
     with shown(as_json=as_json) as show:
         last = await watch_job(rpc, project, job_id, show)
     if last.status == 'completed':
@@ -290,6 +309,8 @@ def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progre
 
 def run(work: 'Callable[[Rpc, Project], Coroutine[Any, Any, ExitCode]]') -> None:
     """Do what a command does, and end as `errors.py` says."""
+    import asyncio
+
     from worker import console
     from worker.rpc import Rpc
 

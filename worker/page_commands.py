@@ -51,7 +51,7 @@ def pages(
         bool, typer.Option('--jsonl', help='Print a JSON object per line, text and links included.')
     ] = False,
 ) -> None:
-    """List the pages that a job stored; or the URLs it did not store, and why."""
+    """List what a job stored; or what it did not, and why."""
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         if failed and skipped:
@@ -65,7 +65,9 @@ def pages(
         elif jsonl:
             await print_lines(rpc, job_id, status)
         else:
-            await print_list(rpc, job_id, status)
+            # As it was asked for: "last" needs no id.
+            words = ('silkline', 'pages') if job == LAST else ('silkline', 'pages', str(job_id))
+            await print_list(rpc, job_id, status, command=' '.join(words))
         return ExitCode.OK
 
     run(work)
@@ -102,7 +104,7 @@ async def print_lines(rpc: 'Rpc', job_id: UUID, status: TaskStatus) -> None:
             console.print_json(row)
 
 
-async def print_list(rpc: 'Rpc', job_id: UUID, status: TaskStatus) -> None:
+async def print_list(rpc: 'Rpc', job_id: UUID, status: TaskStatus, *, command: str) -> None:
     from worker import console
 
     progress = await rpc.crawl_progress(job_id)
@@ -113,10 +115,10 @@ async def print_list(rpc: 'Rpc', job_id: UUID, status: TaskStatus) -> None:
         print_rows = console.print_pages if status == 'done' else console.print_unstored
         print_rows(rows, with_head=is_first)
         is_first = False
-    console.say(about_lists(progress, status))
+    console.say(about_lists(progress, status, command))
 
 
-def about_lists(progress: 'Progress', shown: TaskStatus) -> str:
+def about_lists(progress: 'Progress', shown: TaskStatus, command: str) -> str:
     """How many there are of each, and how to see the others."""
     lists: tuple[tuple[TaskStatus, int, str, str], ...] = (
         ('done', progress.pages_done, 'stored', ''),
@@ -124,8 +126,7 @@ def about_lists(progress: 'Progress', shown: TaskStatus) -> str:
         ('skipped', progress.pages_skipped, 'skipped', ' --skipped'),
     )
     parts = [
-        f'{count} {word}'
-        + (f' (silkline pages {progress.job_id}{flag})' if count and status != shown else '')
+        f'{count} {word}' + (f' ({command}{flag})' if count and status != shown else '')
         for status, count, word, flag in lists
         if count or status == shown
     ]
@@ -137,9 +138,8 @@ def about_lists(progress: 'Progress', shown: TaskStatus) -> str:
 async def export_pages(rpc: 'Rpc', job_id: UUID, directory: Path) -> None:
     """Write the pages of a job as files, and say what changed."""
     from worker import console
-    from worker.export import Export, refuse_foreign
+    from worker.export import Export
 
-    refuse_foreign(directory)
     progress = await rpc.crawl_progress(job_id)
     export = Export(directory, progress.host or progress.kind)
     try:

@@ -16,7 +16,7 @@ commands = typer.Typer()
 def plugins(
     as_json: Annotated[bool, typer.Option('--json', help='Print JSON, for programs.')] = False,
 ) -> None:
-    """List the plugins that are installed here, and whether each one loads.
+    """List the installed plugins, and whether each one loads.
 
     Ends with 1 if one does not. A worker leaves it out and goes on.
     """
@@ -63,7 +63,7 @@ def print_plugins(found: 'list[Found]') -> None:
         )
         for plugin in found
     ]
-    console.print_table(('plugin', 'kind', 'package', 'state', 'error'), rows, with_id=False)
+    console.print_table(('plugin', 'kind', 'package', 'state', 'error'), rows)
 
 
 def first_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The commands about the queue as a whole: stats, workers, doctor, install."""
+"""The commands about the queue as a whole: stats, workers, doctor, install, migrations."""
 
 import shutil
 from pathlib import Path
@@ -47,7 +47,7 @@ def workers(as_json: AsJson = False) -> None:
 
 @commands.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say whether everything is as it should be, and what to do where it is not.
+    """Say what is wrong with the queue, and what to do about it.
 
     Ends with 1 if something is broken.
     """
@@ -67,12 +67,12 @@ def doctor(as_json: AsJson = False) -> None:
 def install(
     project: Annotated[
         Path,
-        typer.Argument(help='The directory of your Supabase project.', file_okay=False),
+        typer.Argument(metavar='DIRECTORY', help='That of your Supabase project.', file_okay=False),
     ] = Path(),
 ) -> None:
-    """Put the queue's migrations into a Supabase project; its `supabase db push` installs them.
+    """Put the queue's migrations into a Supabase project.
 
-    A file that is there already is left as it is.
+    `supabase db push` installs them there. A file that is there already is left as it is.
     """
     if not (project / 'supabase').is_dir():
         typer.echo(
@@ -83,13 +83,20 @@ def install(
         raise typer.Exit(ExitCode.USAGE)
     target = project / 'supabase/migrations'
     added, differing = copy_migrations(migrations_directory(), target)
-    typer.echo(f'silkline: {len(added)} migrations added to {target}', err=True)
+    count = f'{len(added)} migration{"" if len(added) == 1 else "s"}'
+    typer.echo(f'silkline: {count} added to {target}', err=True)
     for name in differing:
         typer.echo(f'  {name} is there with other contents and was left alone', err=True)
     if added:
         typer.echo('Next: supabase db push', err=True)
     if differing:
         raise typer.Exit(ExitCode.REFUSED)
+
+
+@commands.command()
+def migrations() -> None:
+    """Print the directory that holds the queue's migrations."""
+    typer.echo(migrations_directory())
 
 
 def copy_migrations(source: Path, target: Path) -> tuple[list[str], list[str]]:

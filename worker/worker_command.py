@@ -52,7 +52,10 @@ def worker(
     ] = None,
     metrics_host: Annotated[str, typer.Option(help='The address to serve them on.')] = '127.0.0.1',
 ) -> None:
-    """Claim jobs and run each in a process of its own. Ctrl-C hands them in; twice ends at once."""
+    """Claim jobs and run each in a process of its own.
+
+    Ctrl-C hands them in, to go on elsewhere; twice ends at once.
+    """
     from worker.logs import set_up_logs
     from worker.worker import Options, run_worker, state_directory
 

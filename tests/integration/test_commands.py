@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,9 +24,9 @@ from tests.support.waiting import wait_until
 class User:
     """Somebody at a shell, in the directory of a stack; nothing is configured."""
 
-    def __init__(self, stack: StackProcess) -> None:
+    def __init__(self, stack: StackProcess, *, directory: Path | None = None) -> None:
         self.stack = stack
-        self.directory = stack.directory.parent
+        self.directory = directory or stack.directory.parent
         self.environment = {
             name: value
             for name, value in os.environ.items()
@@ -93,7 +94,8 @@ class Watching:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.snapshots.append(json.loads(line))
+            if line.startswith('{'):
+                self.snapshots.append(json.loads(line))
 
 
 @pytest.fixture(scope='module')
@@ -193,7 +195,18 @@ def test_a_job_is_shown_with_its_history(user: User) -> None:
     assert 'status    paused' in shown
     assert '-> pending    enqueue' in shown
     assert 'pending -> paused     pause' in shown
-    assert user.json('show', job)['status'] == 'paused'
+    told = user.json('show', job)
+    assert told['status'] == 'paused'
+    assert told['url'] in shown
+    assert [event['to_status'] for event in told['history']] == ['pending', 'paused']
+
+
+def test_a_url_without_its_scheme_is_enqueued_as_it_is_meant(user: User) -> None:
+    host = f'{uuid4().hex}.example'
+    done = user.run('enqueue', host)
+
+    assert f'{host} is taken for https://{host}' in done.stderr
+    assert user.json('jobs', '--host', host)[0]['payload']['url'] == f'https://{host}'
 
 
 def test_last_is_the_newest_job(user: User) -> None:
@@ -215,11 +228,29 @@ def test_jobs_are_listed_by_status_and_host(user: User) -> None:
     assert user.json('jobs', '--status', 'completed', '--host', host) == []
 
 
+def test_no_job_is_told_with_how_to_make_one(user: User) -> None:
+    done = user.run('jobs', '--host', 'nobody.example')
+
+    assert done.stdout == ''
+    assert done.stderr == 'there is no such job: silkline crawl URL makes one\n'
+
+
 def test_the_queue_is_told_in_numbers(user: User) -> None:
     user.enqueue()
+    report_worker(user)
+    told = user.run('stats').stdout
 
     assert user.json('stats')['open']['pending'] >= 1
-    assert 'live' in user.run('stats').stdout
+    assert re.search(r'^pending     \d+ \(\d+ in line', told, re.MULTILINE)
+    assert re.search(r'^workers     \d+ live', told, re.MULTILINE)
+
+
+def test_what_is_piped_has_no_spaces_at_the_ends_of_lines(user: User) -> None:
+    user.enqueue()
+    lines = user.run('jobs').stdout.splitlines()
+
+    assert lines
+    assert [line.rstrip() for line in lines] == lines
 
 
 def test_a_doctor_who_finds_something_broken_ends_with_1(user: User) -> None:
@@ -255,6 +286,20 @@ def test_a_job_is_watched_to_its_end(user: User) -> None:
 
         assert watching.end() == 0
         assert watching.statuses[-1] == 'completed'
+
+
+def test_watching_says_which_job_it_is_and_what_it_waits_for(user: User) -> None:
+    job = user.enqueue()
+    user.run('pause', job)
+    host = user.json('show', job)['host']
+    with user.watching('watch') as watching:
+        assert watching.process.stderr is not None
+        said = [watching.process.stderr.readline() for _ in range(2)]
+
+    assert said[0].startswith(f'silkline: job {job}, crawl of ')
+    assert host in said[0]
+    assert said[1].endswith(f': silkline resume {job}\n')
+    user.run('cancel', job)
 
 
 def test_watching_a_job_that_does_not_complete_ends_with_4(user: User) -> None:
@@ -294,6 +339,21 @@ def test_a_wrong_key_ends_with_1_and_is_not_shown(user: User) -> None:
 
     assert 'Invalid API key' in done.stderr
     assert key not in done.stderr
+
+
+def test_the_commands_of_the_stack_find_it_from_a_directory_below() -> None:
+    with own_stack() as stack:
+        below = stack.directory.parent / 'src/deep'
+        below.mkdir(parents=True)
+        user = User(stack, directory=below)
+
+        assert user.run('token', 'me@example.com').stdout.startswith('ey')
+        stopped = user.run('reset', '--yes').stderr
+        assert (
+            f'stopped process {stack.pid} and removed the database of {stack.directory}' in stopped
+        )
+        assert f'no stack is running in {stack.directory}' in user.run('down').stderr
+        assert list(below.iterdir()) == []
 
 
 def test_without_a_project_a_command_says_what_is_missing(directory: Path, user: User) -> None:
@@ -338,7 +398,7 @@ def test_install_adds_the_migrations_and_overwrites_nothing(directory: Path, use
     assert (target / names[0]).read_text() == '-- mine'
     assert (target / names[1]).read_text() == (MIGRATIONS / names[1]).read_text()
     (target / names[0]).unlink()
-    assert '1 migrations added' in user.run('install', str(directory)).stderr
+    assert '1 migration added' in user.run('install', str(directory)).stderr
     assert '0 migrations added' in user.run('install', str(directory)).stderr
 
 

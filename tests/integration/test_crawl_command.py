@@ -157,7 +157,7 @@ def test_a_url_without_its_scheme_is_taken_as_it_is_meant(
     ('words', 'code', 'said'),
     [
         (['https://a.example/', '-o', 'max_page=3'], 1, 'unknown key "max_page"'),
-        (['javascript:alert(1)'], 1, 'http:// or https://'),
+        (['javascript:alert(1)'], 2, 'http:// or https://'),
         (['https://a.example/', '-o', 'nonsense'], 2, 'KEY=VALUE'),
         (['https://a.example/', '--allow-network', 'lan'], 2, 'written like 127.0.0.0/8'),
         (['https://a.example/', '--export', '.'], 2, 'has other files in it'),
@@ -171,6 +171,34 @@ def test_mistakes_are_told_before_anything_is_enqueued(
 
     assert said in done.stderr
     assert user.lines('jobs', '--json') == before
+
+
+@pytest.mark.parametrize(
+    'words',
+    [
+        ['htp://a.example/'],
+        ['https://a.example/', '-o', 'nonsense'],
+        ['https://a.example/', '--allow-network', 'lan'],
+        ['https://a.example/', '--export', '.'],
+        ['https://a.example/', '--export', 'notes.txt/pages'],
+    ],
+)
+def test_mistakes_start_no_stack(directory: Path, words: list[str]) -> None:
+    (directory / 'notes.txt').write_text('mine')
+    User(directory).run('crawl', *words, code=2)
+
+    assert [path.name for path in directory.iterdir()] == ['notes.txt']
+
+
+def test_the_export_of_another_site_is_told_before_the_crawl(user: User) -> None:
+    user.run('crawl', 'https://mine.example/?pages=1', *NULL, '--export', 'taken')
+    before = user.lines('jobs', '--json')
+    done = user.run('crawl', 'https://other.example/', *NULL, '--export', 'taken', code=2)
+
+    assert 'holds the pages of mine.example, not of other.example' in done.stderr
+    assert user.lines('jobs', '--json') == before
+    # The same site, however it is written.
+    user.run('crawl', 'https://MINE.example:443/?pages=1', *NULL, '--export', 'taken')
 
 
 def test_the_project_of_the_environment_is_used_and_named(directory: Path) -> None:
@@ -216,14 +244,18 @@ def test_a_worker_that_is_there_does_the_work(user: User, directory: Path) -> No
 def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
     user: User, number: signal.Signals
 ) -> None:
-    process = user.start('crawl', f'{LONG_SITE}&n={number}', *NULL)
+    process = user.start('crawl', f'{LONG_SITE}&n={number}', *NULL, *ALLOW)
     job, children = wait_for_pages(process)
     os.kill(process.pid, number)
     output = process.communicate(timeout=40)[0]
 
     assert process.returncode == 130
     assert output.startswith('stopped in ')
-    assert f'silkline resume {job}, then silkline worker' in output
+    assert re.search(r'^  left     \d+ URLs?$', output, re.MULTILINE)
+    # With what the crawl was allowed, or it could not go on.
+    assert output.endswith(
+        f'To go on:\n  silkline resume {job}\n  silkline worker --burst {" ".join(ALLOW)}\n'
+    )
     assert user.run('jobs', '--status', 'stopped').stdout.count(job) == 1
     assert len(user.lines('pages', job, '--jsonl')) >= 1
     assert not children & running()
@@ -254,6 +286,23 @@ def test_interrupted_twice_a_crawl_ends_at_once(user: User) -> None:
     assert process.returncode == 130
     assert f'ended at once; silkline show {job}' in said
     wait_until(lambda: not children & running(), what='the end of the worker')
+
+
+def test_interrupted_while_it_writes_files_a_crawl_ends_at_once(user: User) -> None:
+    words = ('crawl', 'https://written.example/?pages=1', *NULL, '--export', 'written')
+    user.run(*words)
+    page = user.directory / 'written/index_pages=1.md'
+    page.unlink()
+    # Where it would write next, nobody reads: it waits for ever.
+    os.mkfifo(f'{page}.partial')
+    process = user.start(*words)
+    assert process.stdout is not None
+    assert any(line.startswith('To see them:') for line in process.stdout)
+    os.kill(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=20)[1]
+
+    assert process.returncode == 130
+    assert 'Traceback' not in said
 
 
 def wait_for_pages(process: subprocess.Popen[str]) -> tuple[str, set[int]]:

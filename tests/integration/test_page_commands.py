@@ -7,9 +7,11 @@ from uuid import UUID
 
 import pytest
 
+from local.demo_site import DemoSite
 from tests.support.stack import own_stack
 from tests.support.user import User
 
+ALLOW = ('--allow-network', '127.0.0.0/8')
 # Four levels of two children each; the third level is too deep, every fourth page fails.
 SITE = 'https://site.example/?pages=15&links=2&fail=4'
 STORED = {0, 1, 2, 3, 5, 6}
@@ -57,7 +59,18 @@ def test_stored_pages_are_listed_with_what_became_of_them(user: User, job: str) 
 
 
 def test_the_newest_job_is_the_default(user: User, job: str) -> None:
-    assert pages_in(user.run('pages').stdout) == STORED
+    done = user.run('pages')
+
+    assert pages_in(done.stdout) == STORED
+    assert '6 stored, 1 failed (silkline pages --failed)' in done.stderr
+
+
+def test_titles_are_listed_on_a_terminal_that_knows_ascii_only(user: User) -> None:
+    with DemoSite() as site:
+        user.run('crawl', f'{site.url}/ja/', '-o', 'strategy=page', *ALLOW)
+    listed = user.run('pages', PYTHONIOENCODING='ascii').stdout
+
+    assert '\\u6f6e\\u4f4d' in listed
 
 
 def test_failed_urls_are_listed_with_their_errors(user: User, job: str) -> None:

@@ -13,7 +13,8 @@ from tests.support.runner import Frontier, supervise
 from tests.support.site import Answer, Site, page
 from worker import pipe
 from worker.outcome import Outcome
-from worker.process import PROGRAM, ROOT, Runner
+from worker.process import Runner
+from worker.spawn import PROGRAM, ROOT
 
 SOURCE = """
 import asyncio

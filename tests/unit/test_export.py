@@ -212,10 +212,12 @@ def test_a_directory_with_other_files_is_refused(directory: Path) -> None:
     (directory / 'notes.txt').write_text('mine')
 
     with pytest.raises(SettingsError, match=r'has other files in it; .* such as '):
-        refuse_foreign(directory)
+        refuse_foreign(directory, SITE)
     with pytest.raises(SettingsError, match='is no directory'):
-        refuse_foreign(directory / 'notes.txt')
-    refuse_foreign(directory / 'new')
+        refuse_foreign(directory / 'notes.txt', SITE)
+    with pytest.raises(SettingsError, match=r'notes\.txt is no directory'):
+        refuse_foreign(directory / 'notes.txt/below', SITE)
+    refuse_foreign(directory / 'new', SITE)
 
 
 def test_the_export_of_another_site_is_refused(directory: Path) -> None:
@@ -234,7 +236,7 @@ def test_an_export_that_was_cut_off_is_taken_up_by_the_next(directory: Path) -> 
     cut_off.plan((page.url_key, page.url) for page in pages)
     cut_off.write(pages[0])
     (out / '1.md').write_text('half')
-    refuse_foreign(out)
+    refuse_foreign(out, SITE)
 
     assert export(out, pages) == Counts(unchanged=1, changed=1, new=1)
 
@@ -246,7 +248,7 @@ def test_a_damaged_list_of_files_is_refused(directory: Path, text: str) -> None:
     (directory / LIST).write_text(text)
 
     with pytest.raises(SettingsError, match='name another directory'):
-        refuse_foreign(directory)
+        refuse_foreign(directory, SITE)
 
 
 def test_a_page_that_came_after_the_names_were_given_is_written_too(directory: Path) -> None:
