@@ -66,7 +66,7 @@ class Lease(Answer):
 
 
 class Checkpoint(Answer):
-    """The answer of a checkpoint. All but `command` is for the runner.
+    """The answer of a checkpoint. All but `command` and `progress` is for the runner.
 
     `next_in_seconds` is None with URLs pending when they wait for what is in progress: it may
     give budget back. `links` are entries `{url_key, links}`, of the first keys that were asked
@@ -81,6 +81,8 @@ class Checkpoint(Answer):
     links: list[dict[str, Any]] = []
     hosts: list[dict[str, Any]] = []
     redirected_starts: list[str] = []
+    # For whoever watches: keys of `crawl_progress`.
+    progress: dict[str, Any] = {}
 
 
 class Pace(Answer):

@@ -24,7 +24,7 @@ from worker.metrics import Metrics
 from worker.outcome import Outcome, broken
 from worker.process import CannotStart, Runner
 from worker.rpc import Rpc
-from worker.saving import Batch, Saving
+from worker.saving import Saving
 from worker.spawn import Spare
 from worker.tasks import beside
 
@@ -69,8 +69,6 @@ class JobRun:
         self._spare = spare
         self._allow_networks = allow_networks
         self._started_at = time.monotonic()
-        # Of this attempt, for people to watch.
-        self._pages = {'done': 0, 'error': 0, 'skipped': 0}
         self._log_lines = 0
         # Being fetched. What is left here when a process dies may be what killed it.
         self._begun: set[UUID] = set()
@@ -170,29 +168,12 @@ class JobRun:
     def _is_saving_wanted(self) -> bool:
         return self._command not in ('cancel', 'lost')
 
-    def _take_answer(self, batch: Batch, answer: Checkpoint) -> None:
+    def _take_answer(self, answer: Checkpoint) -> None:
         self._metrics.count_checkpoint()
         self.obey(answer.command)
-        self._tell(batch, answer)
-
-    def _tell(self, batch: Batch, answer: Checkpoint) -> None:
-        """Tell whoever watches what was saved; a hint, so that they look."""
-        for finished in batch.finished:
-            self._pages[finished.status] += 1
-        seconds = max(time.monotonic() - self._started_at, 0.001)
-        self._publisher.publish(
-            f'crawl_job:{self.job.id}',
-            {
-                'job_id': str(self.job.id),
-                'attempt': self.job.attempt,
-                'pages_done': self._pages['done'],
-                'pages_failed': self._pages['error'],
-                'pages_skipped': self._pages['skipped'],
-                'pages_pending': answer.pending,
-                'pages_per_second': round(sum(self._pages.values()) / seconds, 2),
-                'current_url': batch.current_url,
-            },
-        )
+        if answer.progress:
+            told = {'job_id': str(self.job.id), 'attempt': self.job.attempt, **answer.progress}
+            self._publisher.publish(f'crawl_job:{self.job.id}', told)
 
     async def _pass_commands_on(self, runner: Runner) -> None:
         passed_on: Command = 'continue'

@@ -55,7 +55,7 @@ class Saving:
         rpc: Rpc,
         *,
         is_wanted: Callable[[], bool],
-        on_saved: Callable[['Batch', Checkpoint], None],
+        on_saved: Callable[[Checkpoint], None],
     ) -> None:
         self.batch = Batch()
         self._job_id = job_id
@@ -131,7 +131,7 @@ class Saving:
                 raise
             else:
                 self._open = None
-                self._on_saved(batch, answer)
+                self._on_saved(answer)
                 return answer
         return LOST
 

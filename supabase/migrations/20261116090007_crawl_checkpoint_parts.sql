@@ -875,3 +875,44 @@ comment on function silkline.host_facts(jsonb) is
   'Robots rules, delay and backoff of the hosts asked for.';
 
 revoke execute on function silkline.host_facts(jsonb) from public, anon, authenticated;
+
+-- How far a crawl is, for a screen: in a snapshot and in what its worker tells live.
+create function silkline.page_counts(
+  p_state public.crawl_states,
+  p_status public.crawl_job_status
+)
+  returns jsonb
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return jsonb_build_object(
+    'seq', p_state.seq,
+    'pages_done', p_state.total_done,
+    'pages_failed', p_state.total_error,
+    'pages_skipped', p_state.total_skipped,
+    'pages_pending', p_state.total_pending,
+    'pages_in_progress', p_state.total_in_progress,
+    'pages_new', p_state.pages_new,
+    'pages_changed', p_state.pages_changed,
+    'pages_unchanged', p_state.pages_unchanged,
+    'bytes', p_state.total_bytes,
+    'pages_per_second', round(p_state.pages_per_second::numeric, 2),
+    'eta_seconds', case
+      when p_status = 'processing' and p_state.pages_per_second > 0.01
+        then ceil((p_state.total_pending + p_state.total_in_progress) / p_state.pages_per_second)
+    end,
+    'current_url', case when p_status = 'processing' then p_state.current_url end
+  );
+end
+$$;
+
+comment on function silkline.page_counts(public.crawl_states, public.crawl_job_status) is
+  'The counters of a crawl, its speed and the time it has left.';
+
+revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_job_status)
+  from public, anon, authenticated;
+grant execute on function silkline.page_counts(public.crawl_states, public.crawl_job_status)
+  to authenticated, service_role;

@@ -29,7 +29,7 @@
 --     redirected_starts  [url, …] where start URLs led to; kept, and answered each time
 --   answer   {command, job_id, seq, drained, pending, next_in_seconds, tasks: [{url_key, url,
 --             depth, attempts, etag, last_modified, made_with}], links: [{url_key, links}],
---             hosts, redirected_starts}
+--             hosts, redirected_starts, progress}
 
 -- definer because crawl_worker may touch no table
 create function public.checkpoint_crawl_job(
@@ -50,6 +50,7 @@ declare
   v_job public.crawl_jobs;
   v_state public.crawl_states;
   v_seq integer;
+  v_percentage integer;
   v_max_pages integer;
   v_done integer := 0;
   v_error integer := 0;
@@ -425,7 +426,13 @@ begin
       ) as handed_out;
     end if;
 
-    v_seconds := extract(epoch from now() - coalesce(v_state.checkpoint_at, v_job.started_at));
+    -- Not the time between two leases.
+    v_seconds := extract(
+      epoch from now() - case v_state.batch_token
+        when p_lease_token then v_state.checkpoint_at
+        else v_job.last_heartbeat
+      end
+    );
 
     update public.crawl_states as state
     set
@@ -442,11 +449,15 @@ begin
       pages_unchanged = state.pages_unchanged + v_unchanged,
       pages_spent = state.pages_spent + v_spent - v_unfetched - v_free,
       pages_free = state.pages_free + v_free,
-      -- Smoothed over about ten seconds.
+      -- Smoothed over about ten seconds; before that, over all of them.
       pages_per_second = case
         when v_seconds > 0
           then state.pages_per_second
-            + ((v_done + v_error) / v_seconds - state.pages_per_second) * (1 - exp(-v_seconds / 10))
+            + ((v_done + v_error) / v_seconds - state.pages_per_second)
+            * greatest(
+              1 - exp(-v_seconds / 10),
+              v_seconds / extract(epoch from now() - v_job.started_at)
+            )
         else state.pages_per_second
       end,
       current_url = coalesce(left(p_batch ->> 'current_url', 4096), state.current_url),
@@ -479,7 +490,8 @@ begin
           1
         )
     )
-  where job.id = v_job.id;
+  where job.id = v_job.id
+  returning job.progress_percentage into v_percentage;
 
   return jsonb_build_object(
     'command', silkline.command_for(v_job.status),
@@ -500,7 +512,9 @@ begin
         then silkline.stored_links(v_job, p_batch -> 'want_links')
       else '[]'
     end,
-    'hosts', silkline.host_facts(p_batch -> 'want_hosts')
+    'hosts', silkline.host_facts(p_batch -> 'want_hosts'),
+    'progress', silkline.page_counts(v_state, v_job.status)
+      || jsonb_build_object('progress_percentage', v_percentage)
   ) || case v_state.redirected_starts
     when '[]' then '{}'
     else jsonb_build_object('redirected_starts', v_state.redirected_starts)

@@ -58,6 +58,16 @@ begin
           then format('unknown kind %s', to_json(left(asked.kind, 60)))
         when pg_column_size(asked.payload) > 65536
           then format('the payload has %s bytes, more than 65536', pg_column_size(asked.payload))
+        -- Of plugins: the other kinds know all their keys. A few bytes can be many when told.
+        when asked.kind not in ('crawl', 'audit')
+          and jsonb_path_exists(
+            asked.payload,
+            '$.** ? (@.type() == "number" && @ != 0 && (@.abs() > 1e15 || @.abs() < 1e-15))'
+          )
+          then 'numbers of a payload must lie between 1e-15 and 1e15'
+        when asked.kind not in ('crawl', 'audit')
+          and jsonb_path_exists(asked.payload, 'strict $.**{20}')
+          then 'a payload must not be nested deeper than 20 levels'
         when coalesce(jsonb_typeof(asked.priority), 'null') not in ('number', 'null')
           or coalesce((asked.priority #>> '{}') !~ '^-?[0-9]+$', false)
           then format('priority must be a whole number, not %s', left(asked.priority::text, 60))

@@ -25,21 +25,6 @@ begin
       'source_id', job.source_id,
       'priority', job.priority,
       'progress_percentage', job.progress_percentage,
-      'pages_done', state.total_done,
-      'pages_failed', state.total_error,
-      'pages_skipped', state.total_skipped,
-      'pages_pending', state.total_pending,
-      'pages_in_progress', state.total_in_progress,
-      'pages_new', state.pages_new,
-      'pages_changed', state.pages_changed,
-      'pages_unchanged', state.pages_unchanged,
-      'bytes', state.total_bytes,
-      'pages_per_second', round(state.pages_per_second::numeric, 2),
-      'eta_seconds', case
-        when job.status = 'processing' and state.pages_per_second > 0.01
-          then ceil((state.total_pending + state.total_in_progress) / state.pages_per_second)
-      end,
-      'current_url', case when job.status = 'processing' then state.current_url end,
       'attempt', job.attempt,
       'retry_count', job.retry_count,
       'max_retries', job.max_retries,
@@ -54,9 +39,8 @@ begin
       'last_heartbeat', job.last_heartbeat,
       'checkpoint_at', state.checkpoint_at,
       'event_seq', job.event_seq,
-      'seq', state.seq,
       'now', now()
-    )
+    ) || silkline.page_counts(state, job.status)
   into v_progress
   from public.crawl_jobs as job
   join public.crawl_states as state

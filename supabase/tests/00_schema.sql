@@ -274,6 +274,7 @@ select set_eq(
     'silkline.retry_job',
     'silkline.explain_job',
     'silkline.job_pages',
+    'silkline.page_counts',
     'silkline.fleet_counts',
     'silkline.is_service',
     'silkline.topic_job_id'
@@ -316,6 +317,7 @@ select set_eq(
     'silkline.retry_job',
     'silkline.explain_job',
     'silkline.job_pages',
+    'silkline.page_counts',
     'silkline.fleet_counts',
     'silkline.is_service'
   ],

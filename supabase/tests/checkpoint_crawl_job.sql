@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(168);
+select plan(169);
 
 select tests.make_users('ann', 'bob');
 
@@ -50,7 +50,7 @@ values (
   )
 );
 select is(
-  (select answer - 'hosts' from answers where name = 'discovery'),
+  (select answer - '{hosts,progress}'::text[] from answers where name = 'discovery'),
   jsonb_build_object(
     'command', 'continue',
     'job_id', tests.job('site'),
@@ -62,6 +62,15 @@ select is(
     'links', '[]'::jsonb
   ),
   'discovered URLs are pending, each once; nothing is handed out unasked'
+);
+select ok(
+  (
+    select public.crawl_progress(tests.job('site')) @> (answer -> 'progress')
+      and answer -> 'progress' ? 'pages_done'
+    from answers
+    where name = 'discovery'
+  ),
+  'the progress that is answered is that of a snapshot'
 );
 select results_eq(
   $$ select status::text, skip_reason, found_on, finished_at from pg_temp.task('site', 'https://else.example/') $$,
@@ -283,7 +292,7 @@ select is(
         tests.fetched('https://site.example/b', 'hash-b')
       )
     )
-  ) - '{hosts,job_id,seq,pending,tasks}'::text[],
+  ) - '{hosts,job_id,seq,pending,tasks,progress}'::text[],
   '{"command": "continue", "drained": true, "next_in_seconds": null, "links": []}',
   'links that nobody asks for are not told, and keep no frontier from draining'
 );
@@ -451,7 +460,7 @@ select is(
   'a retry is handed out although the budget is spent'
 );
 select is(
-  tests.checkpoint('budget', '{"seq": 4}', 10) - '{hosts,job_id,links}'::text[],
+  tests.checkpoint('budget', '{"seq": 4}', 10) - '{hosts,job_id,links,progress}'::text[],
   '{"command": "continue", "seq": 4, "pending": 2, "drained": false, "next_in_seconds": null, "tasks": []}',
   'URLs that wait for the budget have no time'
 );

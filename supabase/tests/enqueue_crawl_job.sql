@@ -1,7 +1,7 @@
 -- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
 
 begin;
-select plan(105);
+select plan(109);
 
 select tests.make_users('ann', 'bob');
 
@@ -164,6 +164,28 @@ select is(
   pg_temp.enqueue($$'{"width": 800}', p_kind => 'screenshot'$$) - '{id,place}'::text[] @> '{"host": "screenshot", "kind": "screenshot", "payload": {"width": 800}}',
   true,
   'a plugin checks its own keys, and needs no URL'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"size": [{"of": -1e131071}]}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'numbers of a payload must lie between 1e-15 and 1e15',
+  'a number that is a few bytes here and thousands elsewhere is refused'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"size": 1e-16000}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'numbers of a payload must lie between 1e-15 and 1e15',
+  'and so is one with thousands of zeros'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 20) || repeat(']', 20))::jsonb), p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'a payload must not be nested deeper than 20 levels',
+  'a payload that many readers would give up on is refused'
+);
+select ok(
+  pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 18) || '0, 1e15, -0.5' || repeat(']', 18))::jsonb), p_kind => 'screenshot'$$) is not null,
+  'ordinary numbers and lists are taken'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "javascript:alert(1)"}', p_kind => 'screenshot'$$) $sql$,

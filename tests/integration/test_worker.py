@@ -4,21 +4,26 @@ Everything is real: the worker is a process, its jobs are processes, the API is 
 `silkline up`. Jobs crawl generated sites, slow enough to be caught at work.
 """
 
+import asyncio
 import os
 import resource
 import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from tests.support.runner import is_running
 from tests.support.stack import StackProcess, own_stack
 from tests.support.waiting import wait_until
 from tests.support.worker import Queue, WorkerProcess
+from worker.live import listen
+from worker.settings import Project
 
 HEARTBEAT_SECONDS = 1
 STALE_SECONDS = 4
@@ -269,16 +274,11 @@ def test_a_job_that_cannot_be_read_fails_and_holds_up_no_other(
 ) -> None:
     queue.stack.execute("update crawl_settings set plugin_kinds = '{bulky}'", [])
     first = queue.enqueue(**SHORT)
+    queue.stack.rpc('enqueue_crawl_job', p_kind='bulky', p_payload={})
     # A few bytes in the database; written out, more digits than Python reads.
-    answer = httpx.post(
-        f'{queue.stack.url}/rest/v1/rpc/enqueue_crawl_job',
-        headers={
-            'apikey': queue.stack.variables['SUPABASE_SECRET_KEY'],
-            'Content-Type': 'application/json',
-        },
-        content='{"p_kind": "bulky", "p_payload": {"url": "https://a.example", "size": 1e5000}}',
+    queue.stack.execute(
+        "update crawl_jobs set payload = %s where kind = 'bulky'", ['{"size": 1e5000}']
     )
-    assert answer.is_success, answer.text
     second = queue.enqueue(**SHORT)
     with WorkerProcess(queue.stack, directory) as worker:
         queue.wait_for('completed', first, second)
@@ -445,6 +445,55 @@ def test_a_stopped_job_keeps_what_it_has(queue: Queue, directory: Path) -> None:
 
     assert queue.status(job) == 'stopped'
     assert 5 <= len(queue.finished(job)) < 60
+
+
+# Live
+
+
+def test_progress_that_is_told_counts_the_whole_job(queue: Queue, directory: Path) -> None:
+    """Also after a pause: it can be laid over a snapshot."""
+    told: list[Mapping[str, Any]] = []
+    job = queue.enqueue(**LONG)
+    with listening(queue, job, told), WorkerProcess(queue.stack, directory):
+        queue.wait_for_pages(20, job)
+        queue.press('pause', job)
+        wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
+        done = queue.progress(job)['pages_done']
+        heard = len(told)
+        queue.press('resume', job)
+        queue.wait_for('completed', job)
+        wait_until(lambda: len(told) > heard, what='progress to be told')
+
+    assert told[-1]['pages_done'] > done
+    assert [message['seq'] for message in told] == sorted({message['seq'] for message in told})
+    assert queue.progress(job).keys() >= told[-1].keys()
+    assert any(message['eta_seconds'] for message in told)
+
+
+@contextmanager
+def listening(queue: Queue, job: str, told: list[Mapping[str, Any]]) -> Generator[None]:
+    """Keep what is told of a job, as a screen would hear it."""
+    project = Project(queue.stack.url, queue.stack.variables['SUPABASE_SECRET_KEY'], is_local=True)
+    joined = threading.Event()
+
+    def hear(event: str, payload: Mapping[str, Any]) -> None:
+        if event == 'progress':
+            told.append(payload)
+
+    async def run() -> None:
+        await listen(project, f'crawl_job:{job}', hear, on_joined=lambda _: joined.set())
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(run())
+    thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
+    thread.start()
+    try:
+        assert joined.wait(20), 'nobody joins'
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.close()
 
 
 # What the worker stands on falls

@@ -27,6 +27,7 @@ class Queue:
 
     def __init__(self, trouble: Exception | None = None, *, hangs: bool = False) -> None:
         self.saved: dict[int, set[str]] = {}
+        self.pages: dict[int, int] = {}
         self.reached = asyncio.Event()
         self._trouble = trouble
         self._hangs = hangs
@@ -43,17 +44,18 @@ class Queue:
             raise trouble
         assert batch['seq'] not in self.saved
         self.saved[batch['seq']] = batch.keys() - {'seq'}
+        self.pages[batch['seq']] = len(batch.get('finished', ()))
         return Checkpoint(command='continue', pending=want)
 
 
-def saving_to(queue: Queue, *, is_wanted: bool = True) -> tuple[Saving, list[Batch]]:
-    told: list[Batch] = []
+def saving_to(queue: Queue, *, is_wanted: bool = True) -> tuple[Saving, list[Checkpoint]]:
+    told: list[Checkpoint] = []
     saving = Saving(
         uuid4(),
         uuid4(),
         cast(Rpc, queue),
         is_wanted=lambda: is_wanted,
-        on_saved=lambda batch, answer: told.append(batch),
+        on_saved=told.append,
     )
     return saving, told
 
@@ -209,13 +211,13 @@ def test_a_runner_waits_when_the_next_batch_is_full_too() -> None:
 def test_a_hundred_pages_are_saved_at_once_and_a_wish_is_answered() -> None:
     async def scenario() -> None:
         queue = Queue()
-        saving, told = saving_to(queue)
+        saving, _ = saving_to(queue)
         answered: asyncio.Queue[Checkpoint] = asyncio.Queue()
         keeping = asyncio.create_task(saving.keep_saving(answered.put))
         for _ in range(SAVE_PAGES):
             await saving.take(PAGE)
         await asyncio.wait_for(queue.reached.wait(), SAVE_SECONDS / 2)
-        assert len(told[0].finished) == SAVE_PAGES
+        assert queue.pages[1] == SAVE_PAGES
         assert answered.empty()
         await saving.take(pipe.WantTasks(count=7))
         assert (await answered.get()).pending == 7
