@@ -240,6 +240,8 @@ class Runner:
     async def _end_group(self) -> None:
         """Kill until nothing is left: children first, while their parents still tell them."""
         killed: set[int] = set()
+        if self.can_fork and not self._ended.done():
+            self._freeze_group()
         while True:
             while self.can_fork and (left := self._children()):
                 killed |= left
@@ -254,6 +256,12 @@ class Runner:
                 os.killpg(self.pid, signal.SIGKILL)
             await asyncio.shield(self._ended)
         reap(killed)
+
+    def _freeze_group(self) -> None:
+        """Have nobody fork meanwhile, at one blow; but for the warden, who outlives this process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGSTOP)
+            os.kill(self.pid, signal.SIGCONT)
 
     def _children(self) -> set[int]:
         return isolation.descendants(self.pid, session=self.pid, mark=self.mark)
@@ -372,8 +380,8 @@ class Runner:
         ends_at = self._started_at + self.limits.wall_seconds
         while (left := ends_at - time.monotonic()) > 0:
             # In short steps while there are children to count; `can_fork` is known later.
-            await asyncio.sleep(min(left, 0.25 if self.can_fork else 1.0))
-            if self.can_fork and len(self._children()) > allowed:
+            await asyncio.sleep(min(left, 0.1 if self.can_fork else 1.0))
+            if self.can_fork and len(isolation.descendants(self.pid, session=self.pid)) > allowed:
                 why = f'more than {self.limits.processes} child processes'
                 await self._condemn('processes', why)
                 return

@@ -29,7 +29,7 @@ create function silkline.free_tasks(
 as $$
 declare
   v_suspects integer := 0;
-  v_poison uuid[] := '{}';
+  v_poison uuid[] := '{}'::uuid[];
   v_restored integer := 0;
   v_refunded integer := 0;
   v_others integer;

@@ -50,7 +50,7 @@ declare
   v_job public.crawl_jobs;
   v_state public.crawl_states;
   v_seq integer;
-  v_percentage integer;
+  v_percentage smallint;
   v_max_pages integer;
   v_done integer := 0;
   v_error integer := 0;
@@ -58,7 +58,7 @@ declare
   v_bytes bigint := 0;
   v_new integer := 0;
   v_changed integer := 0;
-  v_copies uuid[] := '{}';
+  v_copies uuid[] := '{}'::uuid[];
   v_unfetched integer := 0;
   v_free integer := 0;
   v_unchanged integer := 0;

@@ -66,6 +66,8 @@ def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
     assert set(claims) == {
         'enqueue to the end of a one-page job, p50',
         'enqueue to the end of a one-page job, longest',
+        'enqueue to the end of a one-page job for an idle worker, p50',
+        'enqueue to the end of a one-page job for an idle worker, longest',
         'memory of an idle worker',
         'requests of an idle worker',
         '100 small jobs over 50 slots, completed',
