@@ -258,7 +258,7 @@ class Runner:
         reap(killed)
 
     def _freeze_group(self) -> None:
-        """Have nobody fork meanwhile, at one blow; but for the warden, who outlives this process."""
+        """At one blow, so that nobody forks meanwhile; but not the warden, who may outlive us."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP)
             os.kill(self.pid, signal.SIGCONT)
