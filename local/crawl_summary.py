@@ -56,6 +56,7 @@ async def print_summary(
 ) -> None:
     """Tell the end of a job to stdout."""
     from worker import console
+    from worker.terminal import plain
 
     failed = await read_reasons(rpc, last, 'error')
     skipped = await read_reasons(rpc, last, 'skipped')
@@ -78,12 +79,14 @@ async def print_summary(
         lines.append(f'  failed   {failed.text(SHOWN_ERRORS)}')
     if last.pages_skipped:
         lines.append(f'  skipped  {skipped.text()}')
+    if skipped.counts['budget']:
+        lines.append('           (budget: --pages was reached; to have them, crawl with more)')
     left = last.pages_pending + last.pages_in_progress
     if left:
         lines.append(f'  left     {console.counted(left, "URL")}')
-    typer.echo(console.plain('\n'.join(lines)))
+    typer.echo(plain('\n'.join(lines)))
     for row in [*failed.starts, *skipped.starts] if not last.pages_done else []:
-        typer.echo(console.plain(about_start(row)))
+        typer.echo(plain(about_start(row)))
     steps = next_steps(
         last, can_go_on=left > 0, is_exported=is_exported, allow_networks=allow_networks
     )

@@ -46,7 +46,7 @@ def main() -> None:
     print(
         """
   make install && . .venv/bin/activate
-  silkline crawl https://quotes.toscrape.com --pages 50 --export quotes
+  silkline crawl https://quotes.toscrape.com --pages 100 --export quotes
   silkline pages                # what the last crawl stored; --failed, --skipped say why not
   silkline up                   # the stack alone; .silkline/env has what supabase-js needs
   silkline --help"""

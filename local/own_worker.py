@@ -94,14 +94,16 @@ class OwnWorker:
 
     def _tell_once(self, reason: str) -> None:
         from worker import console
+        from worker.terminal import plain
 
         if reason not in self._told:
             self._told.add(reason)
-            console.say(f'silkline: waiting: {console.plain(reason)}')
+            console.say(f'silkline: waiting: {plain(reason)}')
 
     async def _run(self) -> int:
         """A worker until nothing is left to do, or until this is cancelled; its exit code."""
         from worker import console
+        from worker.terminal import plain
 
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -125,7 +127,7 @@ class OwnWorker:
         process = self._process
         try:
             async for line in cast(asyncio.StreamReader, process.stderr):
-                console.say(console.plain(said(line.decode(errors='replace').rstrip())))
+                console.say(plain(said(line.decode(errors='replace').rstrip())))
             return await process.wait()
         finally:
             if process.returncode is None:

@@ -1,20 +1,17 @@
 """What commands print: tables and sentences for people, JSON for programs.
 
-Data goes to stdout, what is said about it to stderr. Owns the wording of times and amounts, and how
-a table fits a terminal: no cell is cut, a column that has no room goes on the next line.
+Data goes to stdout, what is said about it to stderr. Owns the wording of times and amounts. How a
+table fits a terminal is `terminal.py`'s.
 """
 
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar, cast
 from uuid import UUID
 
 import typer
 from pydantic import BaseModel, TypeAdapter
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.cells import cell_len
 from rich.text import Text
 
 from worker.answers import (
@@ -31,6 +28,7 @@ from worker.answers import (
     Workers,
 )
 from worker.pipe import SkipReason
+from worker.terminal import console, plain, print_table, shortened, terminal_width
 
 T = TypeVar('T', bound=BaseModel | Sequence[BaseModel])
 
@@ -77,9 +75,6 @@ WAITS = {
     'owner': 'over the limit of an owner',
 }
 ENDED_IN_ORDER: tuple[JobStatus, ...] = ('completed', 'failed', 'stopped', 'cancelled')
-
-GAP = '  '
-INDENT = '  '
 
 
 def say(text: str) -> None:
@@ -165,7 +160,11 @@ def print_explanation(explanation: Explanation) -> None:
 def with_advice(reason: Reason, job_id: UUID) -> str:
     """Why a job does not run, and what helps."""
     text = plain(reason.text)
-    advice = {'no_worker': 'silkline worker', 'paused': f'silkline resume {job_id}'}
+    advice = {
+        'no_worker': 'silkline worker',
+        'paused': f'silkline resume {job_id}',
+        'stopped': f'silkline resume {job_id}',
+    }
     command = advice.get(reason.code)
     return f'{text.removesuffix(".")}: {command}' if command else text
 
@@ -206,7 +205,7 @@ def about_workers(workers: Workers) -> str:
 
 def print_workers(workers: Sequence[WorkerInfo]) -> None:
     if not workers:
-        say('no worker has ever reported: silkline worker starts one')
+        say('no worker is alive: silkline worker starts one')
         return
     rows = [
         (
@@ -268,70 +267,6 @@ def why(row: PageRow) -> str:
     meaning = SKIP_REASONS.get(cast(SkipReason, row.skip_reason))
     said = row.last_error or meaning
     return f'{row.skip_reason}: {said}' if said else row.skip_reason
-
-
-def shortened(text: str, width: int | None) -> str:
-    if width is None or cell_len(text) <= width:
-        return text
-    return f'{set_cell_size(text, width - 1).rstrip()}…'
-
-
-def print_table(
-    head: Sequence[str], rows: Iterable[Sequence[str | Text]], *, with_head: bool = True
-) -> None:
-    cells = [[as_cell(cell) for cell in row] for row in rows]
-    if with_head:
-        cells.insert(0, [Text(name, style='bold') for name in head])
-    widths = [max(row[nth].cell_len for row in cells) for nth in range(len(head))]
-    begins_line = line_beginnings(widths, terminal_width())
-    output = console()
-    for row in cells:
-        output.print(laid_out(row, widths, begins_line), soft_wrap=True)
-
-
-def as_cell(cell: str | Text) -> Text:
-    return cell if isinstance(cell, Text) else Text(plain(cell))
-
-
-def line_beginnings(widths: Sequence[int], width: int | None) -> list[bool]:
-    """For each column, whether it stands on a line of its own because the last one is full."""
-    begins: list[bool] = []
-    used = 0
-    for nth, column in enumerate(widths):
-        is_full = width is not None and nth > 0 and used + column > width
-        begins.append(is_full)
-        used = (len(INDENT) if is_full else used) + column + len(GAP)
-    return begins
-
-
-def laid_out(row: Sequence[Text], widths: Sequence[int], begins_line: Sequence[bool]) -> Text:
-    lines = [Text()]
-    gap = 0
-    for cell, column, begins in zip(row, widths, begins_line, strict=True):
-        if begins:
-            lines.append(Text(INDENT))
-        elif gap:
-            lines[-1].append(' ' * gap)
-        lines[-1].append_text(cell)
-        gap = column - cell.cell_len + len(GAP)
-    for line in lines:
-        line.rstrip()
-    return Text('\n').join(line for line in lines if line)
-
-
-def terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def console() -> Console:
-    return Console(highlight=False)
-
-
-def plain(text: str) -> str:
-    """Without what would steer a terminal: texts of errors may come from a crawled site."""
-    return ''.join(
-        char if char.isprintable() or char in '\n\t' else repr(char)[1:-1] for char in text
-    )
 
 
 def coloured(text: str, word: str | None = None) -> Text:

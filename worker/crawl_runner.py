@@ -1,4 +1,4 @@
-"""The subprocess of one job: `python -m worker.crawl_runner`, started by `spawn.py`.
+"""The subprocess of one job, started by `spawn.py`.
 
 Reads the job from its standard input, puts up the walls of `isolation.py`, then crawls, and
 speaks with its supervisor in the messages of `pipe.py`. It holds no key and knows no database.
@@ -170,7 +170,3 @@ def end_on_memory_error(loop: object, context: dict[str, object]) -> None:
     if isinstance(error, MemoryError):
         os._exit(isolation.OUT_OF_MEMORY)
     sys.stderr.write(f'{context.get("message")}: {error!r}\n')
-
-
-if __name__ == '__main__':
-    main()

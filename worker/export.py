@@ -10,7 +10,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -66,6 +66,8 @@ class Counts:
     unchanged: int = 0
     # Changed by hand since they were written.
     kept: int = 0
+    # Of pages that may be there still, though this job did not see them.
+    unseen: int = 0
     removed: int = 0
 
 
@@ -119,9 +121,19 @@ class Export:
         replace(target, body)
         return self._note('new' if is_new else 'changed', path, written)
 
-    def finish(self) -> Counts:
+    def unwritten(self) -> dict[str, str | None]:
+        """The files that an earlier export wrote and this one did not, with the URLs in them."""
+        left = self._before.keys() - self._files.keys()
+        targets = {path: self.directory / path for path in left}
+        return {path: url_in(target) for path, target in targets.items() if target.exists()}
+
+    def finish(self, *, unseen: Collection[str] = ()) -> Counts:
         """Remove the files of pages that are gone, and write down what there is."""
         for path in self._before.keys() - self._files.keys():
+            if path in unseen:
+                self.counts.unseen += 1
+                self._files[path] = self._before[path]
+                continue
             target = self.directory / path
             with suppress(OSError):
                 if digest(target.read_bytes()) == self._before[path]:
@@ -284,6 +296,15 @@ def document(page: Page) -> str:
     lines = [f'{name}: {yaml_value(value)}' for name, value in facts.items() if value is not None]
     body = (page.markdown or '').strip('\n')
     return '\n'.join(['---', *lines, '---', '', *([body, ''] if body else [])])
+
+
+def url_in(path: Path) -> str | None:
+    """The URL in the front matter of a file; none if it was changed by hand."""
+    with suppress(OSError, ValueError), path.open(encoding='utf-8') as file:
+        head, line = file.readline(), file.readline()
+        if head == '---\n' and line.startswith('url: '):
+            return str(json.loads(line.removeprefix('url: ')))
+    return None
 
 
 def yaml_value(value: object) -> str:

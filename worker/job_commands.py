@@ -113,7 +113,9 @@ def jobs(
     status: Annotated[
         list[str] | None, typer.Option(help=f'Only these: {", ".join(STATUSES)}.')
     ] = None,
-    host: Annotated[str | None, typer.Option(help='Only of this host.')] = None,
+    host: Annotated[
+        str | None, typer.Option(help='Only of this host, with the port if its URLs have one.')
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help='How many, the newest first.')] = 20,
     as_json: AsJson = False,
 ) -> None:

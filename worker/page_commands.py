@@ -28,6 +28,9 @@ ROWS = 1000
 ROWS_WITH_CONTENT = 50
 
 TaskStatus = Literal['done', 'error', 'skipped']
+UNSTORED: tuple[TaskStatus, ...] = ('error', 'skipped')
+# Not Found, and Gone.
+GONE = (404, 410)
 
 
 @commands.command()
@@ -146,10 +149,38 @@ async def export_pages(rpc: 'Rpc', job_id: UUID, directory: Path) -> None:
         export.plan([(row.url_key, row.url) async for row in each_page(rpc, job_id, status='done')])
         async for page in each_page(rpc, job_id, status='done', with_content=True):
             export.write(page)
-        counts = export.finish()
+        unseen = await find_unseen(rpc, job_id, export.unwritten())
+        counts = export.finish(unseen=unseen)
     except OSError as error:
         raise SettingsError(f'{error.filename or directory}: {error.strerror}') from error
     console.say(about_export(counts, directory))
+
+
+async def find_unseen(rpc: 'Rpc', job_id: UUID, files: dict[str, str | None]) -> set[str]:
+    """The files whose pages may be there still: a job that was cut short is no proof of absence.
+
+    Nor is one that could not fetch a page, which may be what links to them.
+    """
+    if not files:
+        return set()
+    progress = await rpc.crawl_progress(job_id)
+    has_seen_all = progress.status == 'completed' and progress.pages_done > 0
+    urls = set(files.values())
+    gone: set[str] = set()
+    for status in UNSTORED:
+        async for row in each_page(rpc, job_id, status=status):
+            if may_be_there(row):
+                has_seen_all = False
+            elif row.url in urls:
+                gone.add(row.url)
+    return set() if has_seen_all else {path for path, url in files.items() if url not in gone}
+
+
+def may_be_there(row: 'PageRow') -> bool:
+    """Whether a page that was not stored may be stored by the next crawl, as it is."""
+    if row.skip_reason is None:
+        return row.http_status not in GONE
+    return row.skip_reason in ('budget', 'host_unavailable')
 
 
 def about_export(counts: 'Counts', directory: Path) -> str:
@@ -160,7 +191,8 @@ def about_export(counts: 'Counts', directory: Path) -> str:
             (counts.changed, 'changed'),
             (counts.unchanged, 'as they were'),
             (counts.removed, 'removed'),
-            (counts.kept, 'left alone, because they were changed by hand'),
+            (counts.unseen, 'left alone, not seen by this crawl'),
+            (counts.kept, 'left alone, changed by hand'),
         )
         if count
     ]

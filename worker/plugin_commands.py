@@ -49,6 +49,7 @@ def print_json(found: 'list[Found]') -> None:
 
 def print_plugins(found: 'list[Found]') -> None:
     from worker import console
+    from worker.terminal import print_table
 
     if not found:
         console.say('no plugin is installed: docs/plugins.md tells how one is made')
@@ -63,7 +64,7 @@ def print_plugins(found: 'list[Found]') -> None:
         )
         for plugin in found
     ]
-    console.print_table(('plugin', 'kind', 'package', 'state', 'error'), rows)
+    print_table(('plugin', 'kind', 'package', 'state', 'error'), rows)
 
 
 def first_line(text: str) -> str:

@@ -33,6 +33,7 @@ from worker.spawn import (
     Spare,
     Started,
     default_command,
+    end_process,
     living,
     make_scratch,
     reap,
@@ -93,10 +94,8 @@ class Runner:
             self._watch_end(loop)
             await self._open_pipes(loop)
         except BaseException as error:
-            # Blocks for a moment; whatever would be waited with is what could not be had.
-            self._process.kill()
-            self._process.__exit__(None, None, None)
-            living.discard(self.pid)
+            # Blocks: whatever would be waited with is what could not be had.
+            end_process(self._process)
             self._remove_scratch()
             if isinstance(error, OSError):
                 raise CannotStart(f'no pipe to the crawl: {error}') from error
@@ -335,9 +334,15 @@ class Runner:
             lambda: asyncio.StreamReaderProtocol(self._stdout), stdout
         )
         os.set_blocking(stderr.fileno(), False)
-        loop.add_reader(stderr.fileno(), self._read_stderr)
         flow: asyncio.StreamReaderProtocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
-        transport, _ = await loop.connect_write_pipe(lambda: flow, stdin)
+        try:
+            loop.add_reader(stderr.fileno(), self._read_stderr)
+            transport, _ = await loop.connect_write_pipe(lambda: flow, stdin)
+        except BaseException:
+            # The loop would take the next pipes of these numbers for ones that it watches.
+            self._stdout_transport.close()
+            loop.remove_reader(stderr.fileno())
+            raise
         self._stdin = asyncio.StreamWriter(transport, flow, None, loop)
 
     async def _read(self) -> pipe.FromRunner | None:

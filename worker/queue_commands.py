@@ -74,6 +74,8 @@ def install(
 
     `supabase db push` installs them there. A file that is there already is left as it is.
     """
+    from worker import console
+
     if not (project / 'supabase').is_dir():
         typer.echo(
             f'silkline: {project.absolute()} has no directory supabase: run supabase init there,'
@@ -83,8 +85,7 @@ def install(
         raise typer.Exit(ExitCode.USAGE)
     target = project / 'supabase/migrations'
     added, differing = copy_migrations(migrations_directory(), target)
-    count = f'{len(added)} migration{"" if len(added) == 1 else "s"}'
-    typer.echo(f'silkline: {count} added to {target}', err=True)
+    console.say(f'silkline: {console.counted(len(added), "migration")} added to {target}')
     for name in differing:
         typer.echo(f'  {name} is there with other contents and was left alone', err=True)
     if added:

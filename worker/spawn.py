@@ -27,6 +27,7 @@ PASSED_ON = (
     'SSL_CERT_FILE',
     'SSL_CERT_DIR',
 )
+PATHS = frozenset(('SILKLINE_CHROMIUM', 'SSL_CERT_FILE', 'SSL_CERT_DIR'))
 
 # Finds the package where the supervisor's own is, installed or not: its directory goes behind
 # the standard library, which nothing beside it may stand in for, and before other versions.
@@ -77,11 +78,21 @@ def start_process(command: Sequence[str], *, scratch: str | None = None) -> Star
             'LANG': 'C.UTF-8',
             'TMPDIR': scratch or tempfile.gettempdir(),
             isolation.MARK: mark,
-            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            **passed_on(),
         },
     )
     living.add(process.pid)
     return Started(process, mark)
+
+
+def passed_on() -> dict[str, str]:
+    """As the worker means it: paths are from its directory, and a runner is in another."""
+    known = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    for name in PATHS & known.keys():
+        # The one that may be a list, by OpenSSL.
+        paths = known[name].split(os.pathsep) if name == 'SSL_CERT_DIR' else [known[name]]
+        known[name] = os.pathsep.join(path and os.path.abspath(path) for path in paths)
+    return known
 
 
 class Spare:
@@ -112,12 +123,15 @@ class Spare:
 
     def drop(self) -> None:
         if self._started is not None:
-            process = self._started.process
-            process.kill()
-            # Closes the pipes, and waits.
-            process.__exit__(None, None, None)
-            living.discard(process.pid)
+            end_process(self._started.process)
             self._started = None
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that has begun no job, close its pipes and reap it; blocks for a moment."""
+    process.kill()
+    process.__exit__(None, None, None)
+    living.discard(process.pid)
 
 
 def end_orphans() -> set[int]:

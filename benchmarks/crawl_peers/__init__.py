@@ -30,7 +30,6 @@ class Peer:
     program: str
     # How often it is run in the full form; the slow ones less.
     rounds: int
-    obeys_robots: bool = True
     keeps_queue: bool = False
 
 
@@ -45,7 +44,6 @@ LOOP = Peer(
     'aiohttp, uvloop, turbohtml; nothing else',
     'run_loop.py',
     rounds=3,
-    obeys_robots=False,
 )
 PEERS = (SCRAPY, SCRAPY_JOBDIR, CRAWLEE, LOOP)
 

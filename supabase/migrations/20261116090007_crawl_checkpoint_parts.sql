@@ -142,6 +142,7 @@ comment on function silkline.page_budget(jsonb) is
   'The page budget of a payload.';
 
 revoke execute on function silkline.page_budget(jsonb) from public, anon, authenticated;
+grant execute on function silkline.page_budget(jsonb) to authenticated, service_role;
 
 -- Which URLs of a batch are copies: pages that name another one as the original
 -- (canonical_key). That is believed while the original is still to come, and when it was stored
@@ -245,7 +246,8 @@ begin
       cross join lateral (
         select
           task.ctid as place,
-          task.page_id,
+          -- Not the page of an earlier run, which stays with a URL that is tried again.
+          case task.status when 'done' then task.page_id end as page_id,
           task.status = 'error' and task.attempts > 0 as is_refunded
         from public.crawl_tasks as task
         where task.job_id = p_job_id
@@ -288,7 +290,9 @@ begin
     ),
     unpaid as (
       update public.crawl_tasks as task
-      set attempts = 0
+      set
+        attempts = 0,
+        crashes = 0
       where task.ctid = any (array(select lost.original_place from lost where lost.is_refunded))
       returning task.url_key
     )
@@ -304,9 +308,9 @@ comment on function silkline.restore_copies(uuid, uuid[]) is
 revoke execute on function silkline.restore_copies(uuid, uuid[])
   from public, anon, authenticated;
 
--- Store the pages of URLs that this lease holds, but for copies. A page whose content has not changed makes no
--- version: it is seen again, with the links and facts that came with it, if any did (a 304
--- brings none). Returns the page of each URL, and what happened to it.
+-- Store the pages of URLs that this lease holds, but for copies. A page whose content has not
+-- changed makes no version: it is seen again, with the links and facts that came with it, if any
+-- did (a 304 brings none). Returns the page of each URL, and what happened to it.
 create function silkline.save_pages(
   p_job public.crawl_jobs,
   p_finished jsonb,
@@ -876,11 +880,9 @@ comment on function silkline.host_facts(jsonb) is
 
 revoke execute on function silkline.host_facts(jsonb) from public, anon, authenticated;
 
--- How far a crawl is, for a screen: in a snapshot and in what its worker tells live.
-create function silkline.page_counts(
-  p_state public.crawl_states,
-  p_status public.crawl_job_status
-)
+-- How far a crawl is, for a screen: in a snapshot and in what its worker tells live. What the
+-- budget does not reach takes no time: it is skipped in the end.
+create function silkline.page_counts(p_state public.crawl_states, p_job public.crawl_jobs)
   returns jsonb
   language plpgsql
   immutable
@@ -901,18 +903,26 @@ begin
     'bytes', p_state.total_bytes,
     'pages_per_second', round(p_state.pages_per_second::numeric, 2),
     'eta_seconds', case
-      when p_status = 'processing' and p_state.pages_per_second > 0.01
-        then ceil((p_state.total_pending + p_state.total_in_progress) / p_state.pages_per_second)
+      when p_job.status = 'processing' and p_state.pages_per_second > 0.01
+        then ceil(
+          (
+            p_state.total_in_progress
+            + least(
+              p_state.total_pending,
+              silkline.page_budget(p_job.payload) - p_state.pages_spent
+            )
+          ) / p_state.pages_per_second
+        )
     end,
-    'current_url', case when p_status = 'processing' then p_state.current_url end
+    'current_url', case when p_job.status = 'processing' then p_state.current_url end
   );
 end
 $$;
 
-comment on function silkline.page_counts(public.crawl_states, public.crawl_job_status) is
+comment on function silkline.page_counts(public.crawl_states, public.crawl_jobs) is
   'The counters of a crawl, its speed and the time it has left.';
 
-revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_job_status)
+revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
   from public, anon, authenticated;
-grant execute on function silkline.page_counts(public.crawl_states, public.crawl_job_status)
+grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
   to authenticated, service_role;

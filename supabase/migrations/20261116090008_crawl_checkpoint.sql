@@ -9,9 +9,9 @@
 -- max_pages counts pages. A URL is paid when it is handed out for the first time, so that no
 -- more than that are ever under way, and gives its place back when it ends as no page: it was
 -- a redirect, was dropped for the page that it names as its original, was a file without a page
--- (a sitemap), or nothing was asked for (unfetched: robots.txt, a host that was given up). So URLs that find
--- the budget spent wait until nothing is in flight that might give back; then they end as
--- skipped.
+-- (a sitemap), or nothing was asked for (unfetched: robots.txt, a host that was given up). So URLs
+-- that find the budget spent wait until nothing is in flight that might give back; then they end
+-- as skipped.
 --
 --   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, want_links,
 --             redirected_starts, current_url}
@@ -392,7 +392,7 @@ begin
 
     -- The budget is spent for good: what is left in the frontier ends with that reason, a
     -- bounded number per checkpoint.
-    if v_lacks_budget and v_state.total_pending > 0 then
+    if v_lacks_budget and v_state.total_pending + v_restored > 0 then
       update public.crawl_tasks as task
       set
         status = 'skipped',
@@ -513,7 +513,7 @@ begin
       else '[]'
     end,
     'hosts', silkline.host_facts(p_batch -> 'want_hosts'),
-    'progress', silkline.page_counts(v_state, v_job.status)
+    'progress', silkline.page_counts(v_state, v_job)
       || jsonb_build_object('progress_percentage', v_percentage)
   ) || case v_state.redirected_starts
     when '[]' then '{}'

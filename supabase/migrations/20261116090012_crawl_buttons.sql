@@ -312,6 +312,9 @@ begin
       attempts = 0,
       crashes = 0,
       losses = 0,
+      -- Starting over, what was kept for want of its original is judged again.
+      copy_of = case p_urls when 'failed' then task.copy_of end,
+      copy_title = null,
       next_run_at = now(),
       last_error = null,
       finished_at = null

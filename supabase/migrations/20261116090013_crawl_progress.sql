@@ -40,7 +40,7 @@ begin
       'checkpoint_at', state.checkpoint_at,
       'event_seq', job.event_seq,
       'now', now()
-    ) || silkline.page_counts(state, job.status)
+    ) || silkline.page_counts(state, job)
   into v_progress
   from public.crawl_jobs as job
   join public.crawl_states as state

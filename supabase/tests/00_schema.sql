@@ -274,6 +274,7 @@ select set_eq(
     'silkline.retry_job',
     'silkline.explain_job',
     'silkline.job_pages',
+    'silkline.page_budget',
     'silkline.page_counts',
     'silkline.fleet_counts',
     'silkline.is_service',
@@ -317,6 +318,7 @@ select set_eq(
     'silkline.retry_job',
     'silkline.explain_job',
     'silkline.job_pages',
+    'silkline.page_budget',
     'silkline.page_counts',
     'silkline.fleet_counts',
     'silkline.is_service'

@@ -728,8 +728,8 @@ select tests.checkpoint(
 update public.crawl_tasks set crashes = 1 where url = 'https://l.example/deadly';
 select public.fail_crawl_job(tests.token('poison'), 'oom', p_suspects => array[tests.url_key('https://l.example/deadly')]);
 select results_eq(
-  $$ select url, status::text, attempts::integer from public.crawl_tasks where job_id = tests.job('poison') order by 1 $$,
-  $$ values ('https://l.example/copy', 'pending', 0), ('https://l.example/deadly', 'error', 0) $$,
+  $$ select url, status::text, attempts::integer, crashes::integer from public.crawl_tasks where job_id = tests.job('poison') order by 1 $$,
+  $$ values ('https://l.example/copy', 'pending', 0, 0), ('https://l.example/deadly', 'error', 0, 0) $$,
   'what was dropped for a page that kills its process comes back, too'
 );
 select is(

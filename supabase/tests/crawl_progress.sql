@@ -1,7 +1,7 @@
 -- crawl_progress: one job for the screen, and only for those who may see it.
 
 begin;
-select plan(23);
+select plan(24);
 
 select tests.make_users('ann', 'bob');
 
@@ -91,6 +91,12 @@ select is(
     where job_id = tests.job('job')
   ),
   'the time left is what is left by the rate'
+);
+update public.crawl_jobs set payload = payload || '{"max_pages": 3}' where id = tests.job('job');
+select is(
+  (pg_temp.progress('job') ->> 'eta_seconds')::numeric,
+  (select ceil(1 / pages_per_second)::numeric from public.crawl_states where job_id = tests.job('job')),
+  'of which only what the budget reaches takes any'
 );
 select is((pg_temp.progress('job') ->> 'now')::timestamptz, now(), 'the snapshot tells the time of the database');
 

@@ -1,7 +1,7 @@
 -- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
 
 begin;
-select plan(109);
+select plan(110);
 
 select tests.make_users('ann', 'bob');
 
@@ -176,6 +176,12 @@ select throws_ok(
   'PT422',
   'numbers of a payload must lie between 1e-15 and 1e15',
   'and so is one with thousands of zeros'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"sizes": [0, 0e-16383]}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'numbers of a payload must lie between 1e-15 and 1e15',
+  'and one with nothing but zeros'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 20) || repeat(']', 20))::jsonb), p_kind => 'screenshot'$$) $sql$,

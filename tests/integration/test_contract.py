@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 QUEUE = (ROOT / 'docs' / 'queue.md').read_text()
 OPTIONS = (ROOT / 'docs' / 'options.md').read_text()
 PAGES = (ROOT / 'docs' / 'pages.md').read_text()
-README = (ROOT / 'README.md').read_text()
 
 
 def test_every_function_is_documented_with_its_parameters(database: Database) -> None:
@@ -242,16 +241,3 @@ def test_every_command_and_exit_code_is_documented() -> None:
 
     assert commands == set(re.findall(r'`silkline (\w+)', page))
     assert {int(code) for code in re.findall(r'^\| (\d+) \|', page, re.MULTILINE)} == set(ExitCode)
-
-
-def test_the_tree_in_the_readme_is_the_tree_of_the_repository() -> None:
-    tree = README.split('## The house')[1].split('## ')[0]
-    folder = ROOT
-    for line in tree.splitlines():
-        if not (match := re.match(r' {4}( *)([\w.]+/?)(?: |$)', line)):
-            continue
-        indent, name = match.groups()
-        path = (folder if indent else ROOT) / name
-        if not indent and name.endswith('/'):
-            folder = path
-        assert path.exists(), f'{name} is in the README and not in the repository'

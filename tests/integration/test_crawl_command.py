@@ -133,7 +133,7 @@ def test_no_more_pages_are_fetched_than_asked_for(user: User) -> None:
     done = user.run('crawl', 'https://capped.example/?pages=50', *NULL, '--pages', '5')
 
     assert ': 5 pages,' in done.stdout
-    assert re.search(r'skipped  \d+ budget', done.stdout)
+    assert re.search(r'skipped  \d+ budget.*\n +\(budget: --pages was reached', done.stdout)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import uvloop
 from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one, resolving
 from tests.support.raw_site import answer, endless, raw_site, silent, slow
 from worker.crawl.egress import Egress, EgressError, Refused, Unreachable, system_resolve
+from worker.crawl.resolver import THREADS, LookupThreads
 
 # What a caller gets
 
@@ -446,3 +448,36 @@ def test_failed_requests_leave_no_descriptor() -> None:
             assert descriptors() <= before + 4
 
     asyncio.run(run())
+
+
+def test_without_a_free_descriptor_an_address_is_out_of_reach_and_not_judged() -> None:
+    out = egress()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        with pytest.raises(Unreachable) as caught:
+            out.read_url('http://8.8.8.8/')
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caught.value.kind == 'connect'
+
+    assert out.read_url('http://8.8.8.8/')[1].is_literal
+
+
+def test_where_no_thread_can_be_started_names_are_asked_for_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads, usual = LookupThreads(), threading.stack_size()
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, 'start', refuse)
+        for _ in range(THREADS + 1):
+            with pytest.raises(OSError, match="can't start"):
+                asyncio.run(threads.ask('localhost'))
+
+    assert '127.0.0.1' in asyncio.run(threads.ask('localhost'))
+    assert threading.stack_size() == usual

@@ -56,9 +56,12 @@ IS_PAID = {
     'robots': False,
     'redirect': False,
     'no page': False,
+    'canonical': False,
 }
+# Pages that name another as their original: one known for long, one that is in flight, a new one.
+COPIES = ['copy of first', 'copy of next', 'copy of new']
 ENDS = st.lists(
-    st.sampled_from(['done', *IS_PAID, 'retried', 'retried later']),
+    st.sampled_from(['done', *IS_PAID, *COPIES, *COPIES, 'retried', 'retried later']),
     max_size=4,
 )
 
@@ -74,7 +77,11 @@ PROFILE = settings(
 )
 
 
-@dataclass(slots=True)
+def title_of(key: UUID) -> str:
+    return f'Title {key.int % 3 == 0}'
+
+
+@dataclass(slots=True, eq=False)
 class Task:
     """A URL of a job."""
 
@@ -84,6 +91,9 @@ class Task:
     attempts: int = 0
     is_later: bool = False
     skip_reason: str | None = None
+    # Of the page that was stored of it, if it is done.
+    title: str | None = None
+    copy_of: UUID | None = None
 
 
 @dataclass(slots=True)
@@ -127,7 +137,7 @@ class Job:
         self.token = self.worker_id = None
 
     def free_tasks(self, is_suspect: Callable[[UUID, Task], bool] = lambda key, task: False) -> int:
-        poison = 0
+        poison: list[UUID] = []
         for key in self.of_status('in_progress'):
             task = self.tasks[key]
             task.status = 'pending'
@@ -137,9 +147,35 @@ class Job:
                 continue
             if task.crashes:
                 task.status = 'error'
-                poison += 1
+                poison.append(key)
             task.crashes += 1
-        return poison
+        self.restore_copies(poison)
+        return len(poison)
+
+    def believes(self, key: UUID, original_key: UUID, found: set[UUID]) -> bool:
+        """Whether a page that names another as its original is dropped for it."""
+        original = self.tasks.get(original_key)
+        if original_key == key or self.tasks[key].copy_of == key:
+            return False
+        if original is None or original.skip_reason == 'too_deep':
+            return original_key in found
+        is_to_come = original.status in ('pending', 'in_progress')
+        return is_to_come or original.title == title_of(key)
+
+    def restore_copies(self, ended: list[UUID]) -> None:
+        lost: dict[UUID, Task] = {}
+        for key, task in self.tasks.items():
+            if task.skip_reason == 'canonical' and task.copy_of and task.copy_of in ended:
+                original = self.tasks[task.copy_of]
+                has_ended = original.status in ('done', 'error', 'skipped')
+                if has_ended and original.title != title_of(key):
+                    lost[key] = original
+        for original in lost.values():
+            if original.status == 'error' and original.attempts:
+                original.attempts = original.crashes = 0
+                self.spent -= 1
+        for key in lost:
+            self.tasks[key] = Task(copy_of=key)
 
     def crash(self, *, suspects: list[UUID] | None = None, is_retryable: bool = True) -> int:
         """What the death of its process does to a job."""
@@ -150,9 +186,10 @@ class Job:
     def lose(self) -> None:
         """What the loss of its worker does: for URLs the first is chance, the second a crash."""
         held = [self.tasks[key] for key in self.of_status('in_progress')]
+        unmarked = [task for task in held if not task.losses and not task.crashes]
         poison = self.free_tasks(lambda key, task: bool(task.losses or task.crashes))
-        for task in held:
-            task.losses += not task.losses and not task.crashes
+        for task in unmarked:
+            task.losses = 1
         self.break_off(poison)
 
     def break_off(self, poison: int, *, is_retryable: bool = True) -> None:
@@ -364,7 +401,7 @@ class Queue(RuleBasedStateMachine):
         job.spent = 0 if urls == 'all' else job.spent - paid_errors
         job.running_seconds = 0
         for key in again:
-            job.tasks[key] = Task()
+            job.tasks[key] = Task(copy_of=job.tasks[key].copy_of if urls == 'failed' else None)
         job.status, job.retry_count, job.is_later = 'pending', 0, False
         job.end_lease(leaves_receipt=False)
 
@@ -461,9 +498,19 @@ class Queue(RuleBasedStateMachine):
                 batch['retried'].append(entry | {'after_seconds': after, 'error': 'timeout'})
                 continue
             match status:
-                case 'done':
-                    page = {'url': f'https://a.example/{key}', 'content_hash': str(key)}
+                case 'done' | 'copy of first' | 'copy of next' | 'copy of new':
+                    page = {
+                        'url': f'https://a.example/{key}',
+                        'content_hash': str(key),
+                        'title': title_of(key),
+                    }
                     entry |= {'status': 'done', 'page': page}
+                    original = {
+                        'copy of first': next(iter(job.tasks)) if job else key,
+                        'copy of next': keys[(keys.index(key) + 1) % len(keys)],
+                        'copy of new': UUID(int=self.urls + 1),
+                    }.get(status)
+                    entry |= {'canonical_key': str(original)} if original else {}
                 case 'no page':
                     entry |= {'status': 'done', 'http_status': 200}
                 case 'error':
@@ -488,9 +535,24 @@ class Queue(RuleBasedStateMachine):
         return batch
 
     def apply(self, job: Job, batch: dict[str, Any]) -> None:
+        found = {UUID(one['url_key']) for one in batch['discovered'] if 'skip_reason' not in one}
+        copies = {
+            UUID(entry['url_key']): original
+            for entry in batch['finished']
+            if 'canonical_key' in entry
+            and job.believes(
+                UUID(entry['url_key']), original := UUID(entry['canonical_key']), found
+            )
+        }
         for entry in batch['finished']:
-            task = job.tasks[UUID(entry['url_key'])]
+            key = UUID(entry['url_key'])
+            task = job.tasks[key]
+            if key in copies:
+                task.status, task.skip_reason, task.copy_of = 'skipped', 'canonical', copies[key]
+                job.spent -= 1
+                continue
             task.status, task.skip_reason = entry['status'], entry.get('skip_reason')
+            task.title = title_of(key) if 'page' in entry else None
             if entry['status'] == 'error' and 'unfetched' in entry:
                 task.attempts = task.crashes = 0
                 job.spent -= 1
@@ -501,6 +563,8 @@ class Queue(RuleBasedStateMachine):
             task = job.tasks[UUID(entry['url_key'])]
             task.status = 'error' if task.attempts >= 30 else 'pending'
             task.is_later = entry['after_seconds'] > 0
+        job.restore_copies([UUID(entry['url_key']) for entry in batch['finished']])
+        job.restore_copies([UUID(entry['url_key']) for entry in batch['retried']])
         # Only once nothing in flight can give back.
         is_spent = not job.budget and not job.of_status('in_progress')
         for entry in batch['discovered']:
@@ -508,7 +572,7 @@ class Queue(RuleBasedStateMachine):
             reason = entry.get('skip_reason') or ('budget' if is_spent else None)
             task = Task('skipped' if reason else 'pending', skip_reason=reason)
             if job.tasks.setdefault(key, task).skip_reason == 'too_deep' and not reason:
-                job.tasks[key] = Task()
+                job.tasks[key] = Task(copy_of=job.tasks[key].copy_of)
         if is_spent:
             for task in job.tasks.values():
                 if task.status == 'pending' and not task.attempts:

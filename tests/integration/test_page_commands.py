@@ -141,6 +141,21 @@ def test_a_crawl_of_the_same_site_updates_an_export(user: User, job: str, direct
     assert done.stderr.endswith('3 as they were, 3 removed\n')
 
 
+def test_a_job_that_did_not_see_all_pages_removes_no_file(
+    user: User, job: str, directory: Path
+) -> None:
+    target = str(directory / 'out')
+    user.run('pages', job, '--export', target)
+    cut = crawl(user, SITE, '--max-pages', '2')
+    cancelled = user.run('enqueue', SITE).stdout.strip()
+    user.run('cancel', cancelled)
+
+    done = user.run('pages', cut, '--export', target)
+    assert done.stderr.endswith('2 as they were, 4 left alone, not seen by this crawl\n')
+    done = user.run('pages', cancelled, '--export', target)
+    assert done.stderr.endswith(': 6 left alone, not seen by this crawl\n')
+
+
 @pytest.mark.parametrize('name', ['notes.txt', '.hidden'])
 def test_a_directory_with_other_files_is_not_exported_to(
     user: User, job: str, directory: Path, name: str

@@ -33,7 +33,7 @@ from worker import pipe
 from worker.isolation import OUT_OF_MEMORY, descendants
 from worker.outcome import ERROR_CODES, Outcome, code_of
 from worker.process import STDERR_TAIL_BYTES, CannotStart, Runner
-from worker.spawn import PASSED_ON, Spare, living
+from worker.spawn import PASSED_ON, Spare, end_process, start_process
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
@@ -330,6 +330,20 @@ def test_a_runner_that_is_cancelled_twice_leaves_no_directory() -> None:
     before = scratches()
     asyncio.run(run())
     assert scratches() <= before
+
+
+def test_a_runner_cancelled_at_its_start_does_not_hold_up_the_next_one() -> None:
+    async def run(steps: int) -> Outcome:
+        job = asyncio.ensure_future(run_job(start_of(pages=3)))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        return await run_job(start_of(pages=3))
+
+    for steps in range(1, 6):
+        assert asyncio.run(run(steps)).done is not None
 
 
 def test_without_a_free_descriptor_a_runner_is_not_started_and_nothing_leaks() -> None:
@@ -664,9 +678,7 @@ def test_a_runner_with_children_is_not_the_one_started_ahead() -> None:
     assert 'silkline-runner-' in environments[0]
     taken = spare.take()
     assert taken is not None
-    taken.process.kill()
-    taken.process.__exit__(None, None, None)
-    living.discard(taken.process.pid)
+    end_process(taken.process)
 
 
 WAITING_PARENT = """
@@ -693,6 +705,22 @@ def test_a_runner_started_ahead_is_gone_when_its_supervisor_was_killed() -> None
         assert is_running(pid)
         parent.kill()
         wait_until(lambda: not is_running(pid), what='the runner to be gone')
+
+
+def test_a_runner_finds_what_is_named_from_the_directory_of_its_supervisor(
+    monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv('SSL_CERT_FILE', 'own:1.pem')
+    monkeypatch.setenv('SSL_CERT_DIR', 'own:/etc/ssl/certs')
+    monkeypatch.setenv('SILKLINE_CHROMIUM', '')
+
+    process, _ = start_process(['/bin/cat'])
+    environment = Path(f'/proc/{process.pid}/environ').read_text().split('\0')
+    end_process(process)
+    assert f'SSL_CERT_FILE={directory}/own:1.pem' in environment
+    assert f'SSL_CERT_DIR={directory}/own:/etc/ssl/certs' in environment
+    assert 'SILKLINE_CHROMIUM=' in environment
 
 
 def test_a_supervisor_that_hides_cannot_be_read_by_its_runner() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import raw_site
 from worker.crawl.egress import Unreachable
 from worker.crawl.tls import SystemTrust, hashed_directory, no_certificates
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope='module')
@@ -85,6 +88,26 @@ def test_a_file_with_more_than_is_kept_by_name_is_read_whole(
     assert hashed_directory() is None
 
 
+def test_a_file_beside_others_that_are_kept_by_name_is_not_passed_over(
+    certificate: Certificate, system: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """SSL_CERT_FILE names one's own, among those of the system."""
+    other = Certificate.make('tls.example', tmp_path_factory.mktemp('other')).certificate
+    for name in ('0123abcd.0', '0123abcd.1'):
+        (system / name).write_bytes(other.read_bytes())
+
+    assert hashed_directory() is None
+    assert fetch(certificate) == b'hello'
+
+
+def test_names_that_lead_nowhere_are_not_relied_on(certificate: Certificate, system: Path) -> None:
+    """As in an image that was given /etc/ssl/certs, and not what its links lead to."""
+    (system / '0123abcd.0').symlink_to('/nowhere/certificate.pem')
+
+    assert hashed_directory() is None
+    assert fetch(certificate) == b'hello'
+
+
 def test_a_file_somewhere_else_is_not_passed_over(
     certificate: Certificate, system: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,3 +124,34 @@ def test_the_variables_are_as_they_were_after_the_import(system: Path) -> None:
         assert dict(os.environ) != before
 
     assert dict(os.environ) == before
+
+
+HOOK = """
+import asyncio, sys
+from worker.crawl.tls import no_certificates
+
+with no_certificates():
+    import worker.crawl.egress
+import aiohttp
+
+async def run():
+    async with aiohttp.ClientSession() as session:
+        async with session.get(sys.argv[1], server_hostname='tls.example') as answer:
+            print(await answer.text())
+
+asyncio.run(run())
+"""
+
+
+def test_a_session_of_a_plugins_own_trusts_the_system_too(
+    certificate: Certificate, system: Path
+) -> None:
+    async def run() -> bytes:
+        async with raw_site({'/': OK}, tls=certificate.server()) as site:
+            hook = await asyncio.create_subprocess_exec(
+                sys.executable, '-c', HOOK, site.url(), cwd=ROOT, stdout=subprocess.PIPE
+            )
+            said, _ = await hook.communicate()
+            return said
+
+    assert asyncio.run(run()) == b'hello\n'

@@ -187,6 +187,37 @@ def test_exporting_again_updates_what_changed_and_removes_what_is_gone(directory
     assert not (out / 'dir2').exists()
 
 
+def test_files_of_pages_that_were_not_seen_stay_and_are_known_to_the_next_export(
+    directory: Path,
+) -> None:
+    out = directory / 'out'
+    first, second = Page('https://a.example/x'), Page('https://a.example/"y"')
+    export(out, [first, second])
+
+    stopped = Export(out, SITE)
+    stopped.plan([(first.url_key, first.url)])
+    stopped.write(first)
+    assert stopped.unwritten() == {'_y_.md': second.url}
+    assert stopped.finish(unseen={'_y_.md'}) == Counts(unchanged=1, unseen=1)
+    assert files(out) == {'x.md', '_y_.md'}
+    assert export(out, [first]) == Counts(unchanged=1, removed=1)
+
+
+def test_a_file_that_was_changed_by_hand_is_still_known_after_a_job_that_did_not_see_its_page(
+    directory: Path,
+) -> None:
+    out = directory / 'out'
+    page = Page('https://a.example/x')
+    export(out, [page])
+    (out / 'x.md').write_text('my notes')
+
+    stopped = Export(out, SITE)
+    stopped.plan([])
+    assert stopped.unwritten() == {'x.md': None}
+    stopped.finish(unseen={'x.md'})
+    assert export(out, [page]) == Counts(kept=1)
+
+
 def test_a_file_that_was_changed_by_hand_is_left_alone(directory: Path) -> None:
     out = directory / 'out'
     page = Page('https://a.example/x')

@@ -280,7 +280,12 @@ class Egress:
         if port in BAD_PORTS:
             raise Refused(f'port {port} of {host} is not one for web pages', 'forbidden_address')
         is_literal = is_address(host)
-        if is_literal and not self.rules.allow(host.strip('[]')):
+        try:
+            is_allowed = not is_literal or self.rules.allow(host.strip('[]'))
+        except OSError as error:
+            # No descriptor is left to ask for a route with.
+            raise Unreachable(f'{host} takes no connection', 'connect') from error
+        if not is_allowed:
             raise forbidden(host)
         return Origin(scheme, host, port, is_literal)
 

@@ -13,6 +13,7 @@ from types import CoroutineType
 from typing import Any
 
 import aiohttp
+from aiohttp import connector as aiohttp_connector
 from aiohttp.abc import AbstractResolver
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
@@ -20,6 +21,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from worker.crawl.bodies import Body, accepted_encodings
 from worker.crawl.egress_errors import EgressError, Refused, TooLarge, Unreachable, forbidden
+from worker.crawl.tls import SystemTrust
+
+# For sessions of others, a plugin's own: aiohttp's was made where no certificate was to be had.
+aiohttp_connector._SSL_CONTEXT_VERIFIED = SystemTrust()  # pyright: ignore[reportPrivateUsage]
 
 ACCEPT = 'text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5'
 KEEP_ALIVE_SECONDS = 10.0

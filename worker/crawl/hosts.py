@@ -213,11 +213,13 @@ class Hosts:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def drop_lines(self) -> None:
-        """Forget what was leased and not begun: releasing the job frees it."""
+    def drop_lines(self) -> list[pipe.Task]:
+        """Forget what was leased and not begun, and answer it: releasing the job frees it."""
+        dropped = [task for host in self._waiting for task in host.line]
         for host in self._waiting:
             host.line.clear()
         self._waiting.clear()
+        return dropped
 
     def is_starved(self, now: float) -> bool:
         """Whether more could be open, but for hosts that have to be waited for."""

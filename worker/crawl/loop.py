@@ -81,6 +81,8 @@ class Crawl:
         )
         # Set when a page has ended: there may be new URLs, and there is room for more.
         self.moved = asyncio.Event()
+        # Leased, and laid aside while the user wants no more: a resumed crawl goes on with them.
+        self._aside: list[pipe.Task] = []
         self._preparing: set[asyncio.Task[None]] = set()
         self._ended = 0
         # How many of the ended are known to be in the database.
@@ -156,7 +158,9 @@ class Crawl:
         self._saved = ended
         self._has_saved.set()
         self.frontier.take_redirected_starts(answer.redirected_starts)
-        if not self.link.leaving.is_set():
+        if self.link.leaving.is_set():
+            self._aside += answer.tasks
+        else:
             for task in answer.tasks:
                 self.hosts.put(task)
         known = {host.host: host for host in answer.hosts}
@@ -245,14 +249,18 @@ class Crawl:
 
     async def _hand_in(self) -> Literal['pause', 'stop'] | None:
         """Finish what is open, and leave the rest; None if the user has thought again."""
-        self.hosts.drop_lines()
-        self.visits.unchanged.clear()
+        self._aside += self.hosts.drop_lines()
         while self.hosts.open:
             self.moved.clear()
             await self.moved.wait()
         # The answer may bring another command: a resumed crawl goes on.
         await self.link.want_tasks(pipe.WantTasks(count=0))
-        return self.link.command if self.link.command in ('pause', 'stop') else None
+        if self.link.command in ('pause', 'stop'):
+            return self.link.command
+        aside, self._aside = self._aside, []
+        for task in aside:
+            self.hosts.put(task)
+        return None
 
     async def _leave_word(self) -> None:
         """Tell whoever crawls these hosts next how long they want to be left alone."""

@@ -7,6 +7,7 @@ since its call cannot be interrupted: a resolver that hangs holds those threads 
 
 import asyncio
 import contextlib
+import errno
 import queue
 import socket
 import threading
@@ -156,10 +157,23 @@ class LookupThreads:
             is_one_more = self._questions.qsize() > self._idle and self._count < THREADS
             self._count += is_one_more
         if is_one_more:
-            usual = threading.stack_size(STACK_BYTES)
-            threading.Thread(target=self._answer_questions, name='lookup', daemon=True).start()
-            threading.stack_size(usual)
+            self._start_thread(question)
         return await question.answer
+
+    def _start_thread(self, question: Question) -> None:
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            threading.Thread(target=self._answer_questions, name='lookup', daemon=True).start()
+        except RuntimeError as error:
+            # Out of memory, or of threads; those that are there answer it too, if any are.
+            with self._lock:
+                self._count -= 1
+                is_alone = self._count == 0
+            if is_alone:
+                question.answer.cancel()
+                raise OSError(errno.EAGAIN, str(error)) from error
+        finally:
+            threading.stack_size(usual)
 
     def _answer_questions(self) -> None:
         while True:

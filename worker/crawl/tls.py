@@ -52,20 +52,22 @@ def hashed_directory() -> str | None:
     if not (paths.cafile and paths.capath):
         return None
     bundle, directory = Path(paths.cafile).resolve(), Path(paths.capath).resolve()
-    # Written by one program, then; and whoever adds to the one by hand shows in the count.
+    # Written by one program, then; and whoever adds to either by hand shows in the count.
     if bundle.parent != directory:
         return None
     try:
         count = bundle.read_bytes().count(b'-----BEGIN CERTIFICATE-----')
-        is_whole = sum(map(bool, map(HASHED.fullmatch, os.listdir(directory)))) >= count
+        named = [directory / name for name in os.listdir(directory) if HASHED.fullmatch(name)]
     except OSError:
         return None
+    # Most are links, which an image may have without what they lead to.
+    is_whole = len(named) == count and all(os.access(path, os.R_OK) for path in named)
     return str(directory) if is_whole else None
 
 
 @contextmanager
 def no_certificates() -> Generator[None]:
-    """For the import of aiohttp, whose own contexts are not used here."""
+    """For the import of aiohttp, whose own context `exchange.py` replaces."""
     kept = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     os.environ.update(dict.fromkeys(VARIABLES, os.devnull))
     try:

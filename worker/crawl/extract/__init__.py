@@ -1,8 +1,9 @@
 """HTML to what is stored of a page: facts, links, headings and Markdown.
 
 `read_html` is the way in. The parser is behind `parser.py`, the facts in `facts.py`; the built-in
-extractor finds the main content (`main_content.py`) and writes it (`markdown.py`). An extractor's
-exception never loses a page: it is told in `error`.
+extractor finds the main content (`main_content.py`) and writes it (`markdown.py` its blocks,
+`inline.py` the text in them; what has rules of its own, such as `lists.py` and `code.py`, is named
+for it). An extractor's exception never loses a page: it is told in `error`.
 """
 
 from dataclasses import dataclass

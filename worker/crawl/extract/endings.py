@@ -1,4 +1,4 @@
-"""What closes a page without a name to know it by: links to the next page, the date of a change."""
+"""What closes a page and has no name to be known by: links to the next page, a date of change."""
 
 import re
 
@@ -14,7 +14,6 @@ _LINK = re.compile(r'\[[^\[\]]*\]\([^()]*\)\s*')
 
 
 def drop_ending(blocks: list[str]) -> None:
-    """Drop what closes a page and has no name: links to the next page, the date of a change."""
     links = 0
     for _ in range(min(4, len(blocks) - 3)):
         last = blocks[-1]

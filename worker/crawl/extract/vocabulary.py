@@ -33,8 +33,8 @@ _ALWAYS = (
     r'|mw-portlet|vector-dropdown|votecell|vote-?count|suggest-?edit|updated-?at'
     r'|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
     r'|(?:shares?|sharebar|ads?|adslot|nav|menu|toc|login|sr-only|no-?print|comments|related|banner'
-    r'|hideme|post-?(?:menu|taglist|signature)|user-?(?:info|card|details)|crumbs?|aux|rail|right-?rail|tocbox|localtoc|page-toc)'
-    + _END
+    r'|hideme|post-?(?:menu|taglist|signature)|user-?(?:info|card|details)|crumbs?|aux|rail'
+    r'|right-?rail|tocbox|localtoc|page-toc)' + _END
 )
 _IN_ARTICLES = (
     r'(?:related|recommend|comment(?!ary)|sponsor|byline|caption|credit|gallery|trending|popular'
@@ -54,13 +54,9 @@ _BODY = re.compile(
     r'|main-?(?:content|text|body|story)|rich-?text|markdown-body|markdown|rst-content|vp-doc'
     r'|md-content__inner|articlebody|wysiwyg|documentation|document)' + _END
 )
-
-
 _NOTE = re.compile(
     rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list|topic){_END}'
 )
-
-
 _MANUALS = frozenset(
     'mw-parser-output rst-content td-content theme-doc-markdown md-content__inner'
     ' wiki-content'.split()

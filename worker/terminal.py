@@ -1,0 +1,79 @@
+"""What a terminal can show: tables that fit it, and no text that would steer it.
+
+No cell is cut: a column that has no room goes on the next line. Into a pipe, every row is one line.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+GAP = '  '
+INDENT = '  '
+
+
+def print_table(
+    head: Sequence[str], rows: Iterable[Sequence[str | Text]], *, with_head: bool = True
+) -> None:
+    cells = [[as_cell(cell) for cell in row] for row in rows]
+    if with_head:
+        cells.insert(0, [Text(name, style='bold') for name in head])
+    widths = [max(row[nth].cell_len for row in cells) for nth in range(len(head))]
+    begins_line = line_beginnings(widths, terminal_width())
+    output = console()
+    for row in cells:
+        output.print(laid_out(row, widths, begins_line), soft_wrap=True)
+
+
+def as_cell(cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else Text(plain(cell))
+
+
+def line_beginnings(widths: Sequence[int], width: int | None) -> list[bool]:
+    """For each column, whether it stands on a line of its own because the last one is full."""
+    begins: list[bool] = []
+    used = 0
+    for nth, column in enumerate(widths):
+        is_full = width is not None and nth > 0 and used + column > width
+        begins.append(is_full)
+        used = (len(INDENT) if is_full else used) + column + len(GAP)
+    return begins
+
+
+def laid_out(row: Sequence[Text], widths: Sequence[int], begins_line: Sequence[bool]) -> Text:
+    lines = [Text()]
+    gap = 0
+    for cell, column, begins in zip(row, widths, begins_line, strict=True):
+        if begins:
+            lines.append(Text(INDENT))
+        elif gap:
+            lines[-1].append(' ' * gap)
+        lines[-1].append_text(cell)
+        gap = column - cell.cell_len + len(GAP)
+    for line in lines:
+        line.rstrip()
+    return Text('\n').join(line for line in lines if line)
+
+
+def shortened(text: str, width: int | None) -> str:
+    if width is None or cell_len(text) <= width:
+        return text
+    return f'{set_cell_size(text, width - 1).rstrip()}…'
+
+
+def plain(text: str) -> str:
+    """Without what would steer a terminal: texts of errors may come from a crawled site."""
+    return ''.join(
+        char if char.isprintable() or char in '\n\t' else repr(char)[1:-1] for char in text
+    )
+
+
+def terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def console() -> Console:
+    return Console(highlight=False)
