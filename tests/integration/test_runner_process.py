@@ -136,6 +136,25 @@ def test_a_command_reaches_a_runner_between_two_checkpoints() -> None:
     asyncio.run(pause_when_open())
 
 
+def test_a_runner_resumed_while_it_hands_in_goes_on_with_the_urls_it_holds() -> None:
+    frontier = Frontier()
+    ended = 0
+
+    def pause_once(runner: Runner, message: pipe.FromRunner) -> None:
+        nonlocal ended
+        ended += isinstance(message, pipe.Finished)
+        if ended == 20 and isinstance(message, pipe.Finished):
+            # The frontier knows better: its next answer says continue.
+            runner.tell(pipe.Command(command='pause'))
+
+    outcome = crawl(start_of(pages=100, delay_ms=2), frontier, watch=pause_once)
+
+    assert outcome.done is not None, outcome
+    assert outcome.done.reason == 'drained'
+    assert len(frontier.ended) == 100
+    assert set(frontier.handed_out.values()) == {1}
+
+
 def test_a_runner_told_to_cancel_ends_without_a_word() -> None:
     frontier = Frontier()
 
