@@ -72,7 +72,7 @@ begin
           )
           then 'numbers of a payload must lie between 1e-15 and 1e15'
         when asked.kind not in ('crawl', 'audit')
-          and jsonb_path_exists(asked.payload, 'strict $.**{20}')
+          and jsonb_path_exists(asked.payload, 'strict $.**{21}')
           then 'a payload must not be nested deeper than 20 levels'
         when coalesce(jsonb_typeof(asked.priority), 'null') not in ('number', 'null')
           or coalesce((asked.priority #>> '{}') !~ '^-?[0-9]+$', false)

@@ -184,13 +184,13 @@ select throws_ok(
   'and one with nothing but zeros'
 );
 select throws_ok(
-  $sql$ select pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 20) || repeat(']', 20))::jsonb), p_kind => 'screenshot'$$) $sql$,
+  $sql$ select pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 21) || repeat(']', 21))::jsonb), p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'a payload must not be nested deeper than 20 levels',
   'a payload that many readers would give up on is refused'
 );
 select ok(
-  pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 18) || '0, 1e15, -0.5' || repeat(']', 18))::jsonb), p_kind => 'screenshot'$$) is not null,
+  pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 19) || '0, 1e15, -0.5' || repeat(']', 19))::jsonb), p_kind => 'screenshot'$$) is not null,
   'ordinary numbers and lists are taken'
 );
 select throws_ok(

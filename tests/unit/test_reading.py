@@ -13,7 +13,6 @@ from worker.crawl.directives import directives_of
 from worker.crawl.document_kinds import kind_of
 from worker.crawl.drafts import MAX_LINK_BYTES, MAX_METADATA_BYTES
 from worker.crawl.egress import Response
-from worker.crawl.elsewhere import canonical_elsewhere
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
 from worker.crawl.plugins import PageDraft
@@ -144,7 +143,8 @@ def test_all_of_several_robots_headers_count() -> None:
 def test_a_canonical_url_counts_where_it_names_another_page_of_the_host(
     href: str | None, canonical: str | None
 ) -> None:
-    assert canonical_elsewhere(href, base=URL, url=URL) == canonical
+    html = f'<link rel=canonical href="{href}"><p>Words.' if href is not None else '<p>Words.'
+    assert read(Reader(Options(), agent='silkline'), response(html)).canonical == canonical
 
 
 def test_a_page_that_names_another_as_its_own_is_read_and_says_so() -> None:
@@ -154,6 +154,7 @@ def test_a_page_that_names_another_as_its_own_is_read_and_says_so() -> None:
     assert fetched.links == ['https://a.example/x']
     assert fetched.page is not None
     assert fetched.page.title == 'T'
+    assert fetched.page.metadata['canonical'] == 'https://a.example/docs/other'
     assert read(Reader(Options(), agent='silkline'), response('<p>x')).canonical is None
 
 

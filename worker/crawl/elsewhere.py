@@ -29,15 +29,12 @@ def refresh_of(content: str | None, *, base: str, url: str) -> tuple[int, str | 
     return int(found[1][:6] or 0), target
 
 
-def canonical_elsewhere(href: str | None, *, base: str, url: str) -> str | None:
+def canonical_elsewhere(canonical: str | None, *, url: str) -> str | None:
     """The URL that a page names as its own, if that is another page of the same host.
 
     Not the front page, which whole sites name by mistake, and not the page itself by http or
     https: sites that move from one to the other are late to say so.
     """
-    if not href:
-        return None
-    canonical = join(base, href)
     if canonical is None or host_of(canonical) != host_of(url):
         return None
     scheme, _, rest = canonical.partition('://')

@@ -101,13 +101,14 @@ class Reader:
         links = [] if self._is_nofollow(directives) else self._links(base, hrefs)
         if self._is_noindex(directives):
             return skipped(response, 'noindex', links=links)
+        canonical = join(base, extracted.canonical) if extracted.canonical else None
         draft = PageDraft(
             url=url,
             http_status=response.status,
             title=extracted.title,
             markdown=extracted.markdown,
             links=links,
-            metadata=facts_of(extracted, charset),
+            metadata=facts_of(extracted, charset, canonical=canonical),
         )
         return self._page(
             response,
@@ -115,7 +116,7 @@ class Reader:
             extracted.extractor,
             extracted.extractor_version,
             text=text,
-            canonical=canonical_elsewhere(extracted.canonical, base=base, url=url),
+            canonical=canonical_elsewhere(canonical, url=url),
         )
 
     def _is_nofollow(self, directives: frozenset[str]) -> bool:
@@ -233,10 +234,15 @@ def is_sitemap(body: bytes) -> bool:
     return looks_like_sitemap(body)
 
 
-def facts_of(extracted: Extracted, charset: str) -> dict[str, Any]:
+def facts_of(extracted: Extracted, charset: str, *, canonical: str | None) -> dict[str, Any]:
     facts: dict[str, Any] = {'charset': charset, 'url_rules': URL_RULES}
-    for name in ('description', 'language', 'canonical'):
-        if value := getattr(extracted, name):
+    told = {
+        'description': extracted.description,
+        'language': extracted.language,
+        'canonical': canonical,
+    }
+    for name, value in told.items():
+        if value:
             facts[name] = value[:MAX_FACT]
     if extracted.headings:
         facts['headings'] = extracted.headings[:MAX_METADATA_HEADINGS]

@@ -15,6 +15,7 @@ _OPENER_OF = {'\x05': '\x02', '\x06': '\x03', '\x07': '\x04'}
 _MARK = re.compile('([\x02-\x07])')
 _SAME_AGAIN = re.compile('\x05\x02|\x06\x03|\x07\x04')
 _AFTER = ' .,;:)!?'
+_ENDS = frozenset('.,;:)!?')
 MAX_PASSES = 4
 
 
@@ -46,7 +47,9 @@ def _is_plain(parts: list[str]) -> bool:
     for at in range(1, len(parts), 2):
         before, after = parts[at - 1], parts[at + 1]
         if parts[at] in _OPENER_OF:
-            if not before[-1:].isalnum() or not (after[:1] in _AFTER if after else at == last):
+            if not (after[:1] in _AFTER if after else at == last):
+                return False
+            if not before[-1:].isalnum() and (before[-1:] not in _ENDS or after[:1] > ' '):
                 return False
         elif not after[:1].isalnum() or not (before[-1] in ' (' if before else at == 1):
             return False
