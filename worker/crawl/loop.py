@@ -147,7 +147,8 @@ class Crawl:
         asked = sorted(self.hosts.unknown)[:HOSTS_PER_ASK]
         self.hosts.unknown.difference_update(asked)
         self.frontier.has_news = False
-        ended = self._ended
+        # Unchanged pages are handed in when their links have come.
+        ended = self._ended - len(self.visits.unchanged)
         answer = await self.link.want_tasks(
             pipe.WantTasks(
                 count=min(max(count, 0), 1000),

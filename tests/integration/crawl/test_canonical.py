@@ -70,7 +70,7 @@ def test_a_copy_is_kept_where_its_original_is_no_substitute(queue: Queue, origin
         job = crawl(queue, site)
         stored = pages(queue, job, site)
         assert {'/', '/copy', '/late'} <= stored.keys()
-        assert stored['/copy']['metadata']['canonical'] == '/original'
+        assert stored['/copy']['metadata']['canonical'] == f'{site.url}/original'
         assert site.asked()['/copy'] <= 2
         told = queue.progress(job)
         assert told['pages_done'] == len(stored)

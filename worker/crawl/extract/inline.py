@@ -62,10 +62,11 @@ class Inline:
         self.is_link = False
 
     def escape(self, text: str) -> str:
+        # More is not kept, and ten megabytes of marks would take seconds and copies.
+        if len(text) > MAX_MARKDOWN:
+            text = text[:MAX_MARKDOWN]
         if not _MAYBE_SPECIAL.search(text):
             return text.translate(_IN_LINK) if self.is_link and '[' in text else text
-        # More is not kept, and ten megabytes of marks would take seconds.
-        text = text[:MAX_MARKDOWN]
         if ('\\(' in text or '\\[' in text or '$$' in text) and self.shows_formulas:
             parts = split_formulas(text)
             parts[::2] = map(self._escape, parts[::2])

@@ -19,6 +19,7 @@ MAX_TAGS = 400_000
 MAX_NAMES = 500
 MAX_REPEATED_ROOTS = 50
 MAX_FORMATTING_CLONES = 3_000_000
+LARGE = 500_000
 
 # Attributes of a second <html> or <body> are merged into the first, which takes quadratic time.
 # Formatting elements with attributes are opened anew in each later block when nobody closes them,
@@ -31,6 +32,8 @@ _FORMATTING = (
 )
 _COSTLY = re.compile(rf'<(?=[hHbBcCeEfFiInNsStTuU])(?:({_ROOT})|(?:{_FORMATTING}))[\s/]')
 _OPENED_OR_CLOSED = re.compile(rf'<(/?)({_FORMATTING})(?=[\s/>])')
+# Nobody sees them, and the parser keeps a note of each: ten megabytes of them would be 300.
+_ERRORS = re.compile('[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]+')
 _FACTS = ('a', 'area', 'meta', 'link', 'base', 'title', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6')
 
 
@@ -51,6 +54,8 @@ class TooCostly(Exception):
 
 def parse_html(html: str) -> Document:
     check_cost(html)
+    if len(html) > LARGE:
+        html = _ERRORS.sub('', html)
     return parse(html, positions=False)
 
 
