@@ -183,9 +183,7 @@ def translated(error: Exception, host: str, timeout_seconds: float) -> EgressErr
             return Unreachable(f'{host} did not answer within {timeout_seconds:g} s', 'timeout')
         case aiohttp.ClientPayloadError():
             return Unreachable(f'{host} closed the connection in the middle of the body', 'closed')
-        case aiohttp.ClientResponseError():
-            return Unreachable(f'{host} does not answer in HTTP as it should', 'protocol')
         case aiohttp.ClientConnectionError() | OSError():
             return Unreachable(f'{host} closed the connection before the end', 'closed')
         case _:
-            return Unreachable(f'the exchange with {host} is not valid HTTP', 'protocol')
+            return Unreachable(f'{host} does not answer in HTTP as it should', 'protocol')
