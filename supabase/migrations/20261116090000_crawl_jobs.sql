@@ -20,6 +20,7 @@
 --   crawl_maintenance       retention, lost turns, pg_cron
 --   crawl_doctor            is everything as it should be?
 --   crawl_results           what a job brought home, page by page
+--   crawl_copies            pages that name another as their original
 --
 -- Schema public is the API. Older projects grant everything in it by default, newer ones
 -- nothing: every table and function here revokes first and grants what is meant. Schema

@@ -3,6 +3,53 @@
 -- They run with the caller's rights, so that row level security decides what is seen: a
 -- user's own jobs, or all of them for the service.
 
+-- How far a crawl is, for a screen: in a snapshot and in what its worker tells live. What the
+-- budget does not reach takes no time: it is skipped in the end.
+create function silkline.page_counts(p_state public.crawl_states, p_job public.crawl_jobs)
+  returns jsonb
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return jsonb_build_object(
+    'seq', p_state.seq,
+    'pages_done', p_state.total_done,
+    'pages_failed', p_state.total_error,
+    'pages_skipped', p_state.total_skipped,
+    'pages_pending', p_state.total_pending,
+    'pages_in_progress', p_state.total_in_progress,
+    'pages_new', p_state.pages_new,
+    'pages_changed', p_state.pages_changed,
+    'pages_unchanged', p_state.pages_unchanged,
+    'bytes', p_state.total_bytes,
+    'pages_per_second', round(p_state.pages_per_second::numeric, 2),
+    'eta_seconds', case
+      when p_job.status = 'processing' and p_state.pages_per_second > 0.01
+        then ceil(
+          (
+            p_state.total_in_progress
+            + least(
+              p_state.total_pending,
+              silkline.page_budget(p_job.payload) - p_state.pages_spent
+            )
+          ) / p_state.pages_per_second
+        )
+    end,
+    'current_url', case when p_job.status = 'processing' then p_state.current_url end
+  );
+end
+$$;
+
+comment on function silkline.page_counts(public.crawl_states, public.crawl_jobs) is
+  'The counters of a crawl, its speed and the time it has left.';
+
+revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
+  from public, anon, authenticated;
+grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
+  to authenticated, service_role;
+
 -- One job for the screen. seq and event_seq order it against live messages.
 create function public.crawl_progress(p_job_id uuid)
   returns jsonb

@@ -1,0 +1,167 @@
+-- Pages that name another page as their original, by a canonical URL. A copy is dropped for its
+-- original, and comes back if that proves to be no substitute. Both functions run inside a call
+-- that holds the lock of the job: checkpoint_crawl_job, and whatever frees the URLs of a lease.
+
+-- Which URLs of a batch are copies: pages that name another one as the original
+-- (canonical_key). That is believed while the original is still to come, and when it was stored
+-- under the same title; what the original proves to be later is restore_copies' to judge.
+-- p_found are the URLs that this batch is about to add to the frontier.
+create function silkline.set_copies_apart(
+  p_job public.crawl_jobs,
+  p_finished jsonb,
+  p_found uuid[]
+)
+  returns uuid[]
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_copies uuid[];
+begin
+  with copies as (
+    update public.crawl_tasks as task
+    set
+      copy_of = sent.canonical_key,
+      copy_title = left(sent.page ->> 'title', 1000)
+    from jsonb_to_recordset(p_finished) as sent (
+      url_key uuid,
+      status text,
+      canonical_key uuid,
+      page jsonb
+    )
+    -- lateral and limit: see tasks_of_batch
+    left join lateral (
+      select
+        known.status,
+        known.skip_reason,
+        known.page_id
+      from public.crawl_tasks as known
+      where known.job_id = p_job.id
+        and known.url_key = sent.canonical_key
+      limit 1
+    ) as original
+      on true
+    left join lateral (
+      select stored.title
+      from public.crawl_pages as stored
+      where stored.id = original.page_id
+      limit 1
+    ) as page
+      on true
+    where task.job_id = p_job.id
+      and task.url_key = sent.url_key
+      and task.status = 'in_progress'
+      and task.lease_token = p_job.lease_token
+      and task.copy_of is distinct from task.url_key
+      and sent.status = 'done'
+      and sent.canonical_key <> sent.url_key
+      and case
+        when original.status in ('pending', 'in_progress') then true
+        when original.status = 'done'
+          then original.page_id is not null
+            and left(page.title, 1000) is not distinct from left(sent.page ->> 'title', 1000)
+        when original.status is null or original.skip_reason = 'too_deep'
+          then sent.canonical_key = any (p_found)
+        else false
+      end
+    returning task.url_key
+  )
+  select array_agg(copies.url_key)
+  into v_copies
+  from copies;
+
+  return coalesce(v_copies, '{}');
+end
+$$;
+
+comment on function silkline.set_copies_apart(public.crawl_jobs, jsonb, uuid[]) is
+  'Mark the pages of a batch that are to be dropped for another page; answers their keys.';
+
+revoke execute on function silkline.set_copies_apart(public.crawl_jobs, jsonb, uuid[])
+  from public, anon, authenticated;
+
+-- Take back what was dropped for these URLs, if they have ended and are no substitute: nothing was
+-- stored of them, or a page of another title. It is fetched again, and kept this time. An original
+-- that failed gives its place in the budget back: it was asked for in place of its copies.
+create function silkline.restore_copies(p_job_id uuid, p_keys uuid[])
+  returns table (restored integer, refunded integer)
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return query
+    with lost as materialized (
+      select
+        copy.place,
+        original.place as original_place,
+        original.is_refunded
+      from unnest(p_keys) as ended (url_key)
+      -- lateral and limit: see tasks_of_batch
+      cross join lateral (
+        select
+          task.ctid as place,
+          -- Not the page of an earlier run, which stays with a URL that is tried again.
+          case task.status when 'done' then task.page_id end as page_id,
+          task.status = 'error' and task.attempts > 0 as is_refunded
+        from public.crawl_tasks as task
+        where task.job_id = p_job_id
+          and task.url_key = ended.url_key
+          and task.status in ('done', 'error', 'skipped')
+        limit 1
+      ) as original
+      cross join lateral (
+        select task.ctid as place, task.copy_title
+        from public.crawl_tasks as task
+        where task.job_id = p_job_id
+          and task.copy_of = ended.url_key
+          and task.skip_reason = 'canonical'
+        offset 0
+      ) as copy
+      left join lateral (
+        select stored.title
+        from public.crawl_pages as stored
+        where stored.id = original.page_id
+        limit 1
+      ) as page
+        on true
+      where original.page_id is null
+        or left(page.title, 1000) is distinct from copy.copy_title
+    ),
+    taken_back as (
+      update public.crawl_tasks as task
+      set
+        status = 'pending',
+        skip_reason = null,
+        copy_of = task.url_key,
+        copy_title = null,
+        attempts = 0,
+        crashes = 0,
+        losses = 0,
+        next_run_at = now(),
+        finished_at = null
+      where task.ctid = any (array(select lost.place from lost))
+      returning task.url_key
+    ),
+    unpaid as (
+      update public.crawl_tasks as task
+      set
+        attempts = 0,
+        crashes = 0
+      where task.ctid = any (array(select lost.original_place from lost where lost.is_refunded))
+      returning task.url_key
+    )
+    select
+      (select count(*) from taken_back)::integer,
+      (select count(*) from unpaid)::integer;
+end
+$$;
+
+comment on function silkline.restore_copies(uuid, uuid[]) is
+  'Make pages pending again that were dropped for pages which proved to be none.';
+
+revoke execute on function silkline.restore_copies(uuid, uuid[])
+  from public, anon, authenticated;
