@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev format lint typecheck check test test-supabase demo up bench-queue bench-local bench-worker bench-crawl bench-extract lock clean
+.PHONY: help install install-dev format lint typecheck check test soak test-supabase demo up bench-queue bench-local bench-worker bench-crawl bench-extract lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,6 +35,9 @@ check: lint typecheck ## Lint, check types, check the formatting
 # Without the address of a project: only test-supabase may reach a real one.
 test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to choose)
 	env -u SUPABASE_URL $(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
+
+soak: .venv/.dev .venv/.servers ## Run the property tests on examples that nobody tried before
+	env -u SUPABASE_URL $(BIN)/python -m pytest -m hypothesis --hypothesis-profile soak $(PYTEST)
 
 test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests on the project of SUPABASE_URL
 	@: "$${SUPABASE_URL:?set it to the URL of the project}"

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from local.database import bootstrap, migrate
@@ -17,6 +18,11 @@ from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_se
 
 # The gateway stands in front of the Postgres of the wheel; --postgres 15 tries it on another.
 GATEWAY_VERSIONS = (18,)
+
+# `make test` says the same each time; `make soak` tries what nobody tried before.
+EXAMPLES = hypothesis.settings(database=None, deadline=None, print_blob=True)
+hypothesis.settings.register_profile('default', EXAMPLES, derandomize=True, max_examples=200)
+hypothesis.settings.register_profile('soak', EXAMPLES, max_examples=5000)
 
 
 def is_about_the_gateway(name: str) -> bool:

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.crawl.charsets import CODECS, NAMES, decode, name_of
@@ -156,7 +156,6 @@ def test_nul_does_not_reach_the_text() -> None:
     assert decode(b'a\x00b', 'text/html; charset=koi8-r', is_html=True)[0] == 'a\ufffdb'
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([None, '', *sorted(NAMES)]), st.booleans())
 def test_nothing_raises_and_all_can_be_stored(
     body: bytes, label: str | None, is_html: bool

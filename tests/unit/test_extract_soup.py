@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -34,7 +34,6 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=60).map(''.join))
-@settings(max_examples=300, deadline=None)
 def test_no_soup_of_tags_is_an_error(html: str) -> None:
     for mode in ('main', 'full'):
         page = read_html(html, url='https://example.org/a/', markdown=mode)
@@ -51,7 +50,6 @@ KEEPING = st.sampled_from('b i em p div span section h2 h3 li ul ol blockquote t
 
 
 @given(st.lists(st.tuples(KEEPING, WORDS), min_size=1, max_size=30))
-@settings(max_examples=200, deadline=None)
 def test_a_whole_page_loses_no_word(pieces: list[tuple[str, str]]) -> None:
     html = ''.join(f'<{tag}>{word} </{tag}>' for tag, word in pieces)
     page = read_html(f'<body>{html}', url='https://example.org/a/', markdown='full')

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.crawl.llms_txt import MAX_LINKS, links_of
@@ -83,7 +83,6 @@ def test_links_are_bounded() -> None:
     assert len(links_of(' '.join(f'[a]({number})' for number in range(60_000)))) == MAX_LINKS
 
 
-@settings(deadline=None)
 @given(st.text(alphabet='[]()!`\\<>\n :ax"', max_size=100))
 def test_any_text_gives_targets_that_are_in_it(text: str) -> None:
     assert all(link and link in text for link in links_of(text))

@@ -6,7 +6,7 @@ import tracemalloc
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.crawl.sitemap import (
@@ -246,7 +246,6 @@ def test_hostile_documents_end_soon(body: bytes) -> None:
     assert time.process_time() - started < 5
 
 
-@settings(deadline=None)
 @given(
     st.binary(max_size=200)
     | st.text(alphabet='<>/urlset oc&;!-[]"=?x', max_size=200).map(str.encode)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worker.crawl.seen import Seen
@@ -184,7 +184,6 @@ URLS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(URLS)
 @example('https://example.com/..;jsessionid=1/..;sid=2')
 @example('https://example.com/a;sid=%2E%2E/;jsessionid=')
@@ -197,7 +196,6 @@ def test_the_canonical_form_is_canonical(url: str) -> None:
     assert canonical(once) == once
 
 
-@settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_a_joined_link_is_absolute_bounded_and_joins_to_itself(href: str) -> None:
     url = join(BASE, href)
@@ -215,7 +213,6 @@ def test_a_joined_link_is_absolute_bounded_and_joins_to_itself(href: str) -> Non
     assert join('https://elsewhere.example/', url) == url
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.permutations(['a=1', 'b=2', 'c=3', 'utm_campaign=4', 'd']))
 def test_the_order_of_different_parameters_makes_no_other_page(parameters: list[str]) -> None:
     assert canonical(f'https://example.com/?{"&".join(parameters)}') == (
@@ -223,7 +220,6 @@ def test_the_order_of_different_parameters_makes_no_other_page(parameters: list[
     )
 
 
-@settings(deadline=None)
 @given(URLS, st.text(max_size=10), st.sampled_from(sorted(TRACKING_PARAMETERS)))
 def test_a_fragment_and_a_click_make_no_other_page(url: str, fragment: str, name: str) -> None:
     page = join(url, '')
@@ -231,7 +227,6 @@ def test_a_fragment_and_a_click_make_no_other_page(url: str, fragment: str, name
         assert canonical(f'{page}&{name}=x#{fragment}') == canonical(page)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(
