@@ -23,9 +23,10 @@ from local.detached import (
     start_detached,
     tell_running,
 )
-from local.directory import NAME, StackDirectory, format_env
+from local.directory import StackDirectory, format_env
 from local.lock import AlreadyRunning, StackError
 from worker.paths import dashboard_directory, migrations_directory
+from worker.settings import STACK_NAME
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,34 +38,23 @@ LOOPBACK = '127.0.0.1'
 commands = typer.Typer()
 commands.add_typer(crawl_command.commands)
 
-NewDirectory = Annotated[
-    Path,
+Directory = Annotated[
+    Path | None,
     typer.Option(
         '--directory',
         help="The stack's own directory, not your project's: database, keys, log.",
+        show_default=f'{STACK_NAME} here, or in a directory above',
         envvar='SILKLINE_DIRECTORY',
         file_okay=False,
         # Whose it is, is told in our own words.
         readable=False,
     ),
 ]
-Directory = Annotated[
-    Path | None,
-    typer.Option(
-        '--directory',
-        help='The directory of the stack.',
-        show_default=f'{NAME} here, or in a directory above',
-        envvar='SILKLINE_DIRECTORY',
-        file_okay=False,
-        readable=False,
-    ),
-]
-IN_THIS_DIRECTORY = Path(NAME)
 
 
 @commands.command()
 def up(
-    directory: NewDirectory = IN_THIS_DIRECTORY,
+    directory: Directory = None,
     port: Annotated[
         int | None,
         typer.Option(
@@ -104,7 +94,7 @@ def up(
     Postgres, the queue, REST and Realtime. Ctrl-C stops it. What is in the database stays for the
     next time.
     """
-    place = StackDirectory(directory)
+    place = find_stack(directory)
     words = [
         *([f'--host={host}'] if host != LOOPBACK else []),
         *([f'--port={port}'] if port else []),

@@ -6,7 +6,7 @@ are in it. With `SUPABASE_URL` set, that project is the one, and no stack is sta
 """
 
 import os
-from ipaddress import ip_network
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +14,9 @@ import typer
 
 from local.detached import failures_told, find_stack, start_detached
 from worker.errors import ExitCode, SettingsError
-from worker.job_commands import UrlArgument, read_options, run, with_scheme
+from worker.job_commands import AsJson, UrlArgument, read_options, run, with_scheme
 from worker.settings import Project
+from worker.worker_command import read_networks
 
 if TYPE_CHECKING:
     from worker.rpc import Rpc
@@ -49,6 +50,7 @@ def crawl(
             help='A network that the crawl may reach beside the public one, e.g. 127.0.0.0/8.',
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Crawl a site on this machine, and show what came of it.
 
@@ -56,10 +58,9 @@ def crawl(
     pages.
     """
     address = with_scheme(url)
-    networks = tuple(allow_network or [])
     try:
         refuse_url(address)
-        refuse_networks(networks)
+        networks = read_networks(allow_network or [])
         options = read_options(option or [])
         if export is not None:
             refuse_export(export, address)
@@ -77,24 +78,20 @@ def crawl(
             **options,
             'url': address,
         }
-        return await Crawl(rpc, project, allow_networks=networks).run(payload, export)
+        return await Crawl(rpc, project, allow_networks=networks).run(
+            payload, export, as_json=as_json
+        )
 
     run(work)
 
 
 def refuse_url(url: str) -> None:
-    if not url.lower().startswith(('http://', 'https://')):
-        raise SettingsError(f'{url} is no address of a site: it begins with http:// or https://')
-
-
-def refuse_networks(networks: tuple[str, ...]) -> None:
-    for network in networks:
-        try:
-            ip_network(network)
-        except ValueError as error:
-            raise SettingsError(
-                f'--allow-network {network}: {error}; a network is written like 127.0.0.0/8'
-            ) from error
+    """What is no URL beyond doubt; the queue has the last word."""
+    if not re.match(r'https?://[^/?#]', url, re.IGNORECASE):
+        raise SettingsError(
+            f'{url!r} is no address of a site: it begins with http:// or https:// and a host,'
+            ' like https://example.com'
+        )
 
 
 def refuse_export(directory: Path, url: str) -> None:

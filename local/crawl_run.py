@@ -38,7 +38,9 @@ class Crawl:
         self._interrupted = asyncio.Event()
         self._main: asyncio.Task[object] | None = None
 
-    async def run(self, payload: dict[str, object], export: Path | None) -> ExitCode:
+    async def run(
+        self, payload: dict[str, object], export: Path | None, *, as_json: bool
+    ) -> ExitCode:
         self._main = asyncio.current_task()
         job = await self._rpc.enqueue_crawl_job(
             payload,
@@ -69,8 +71,10 @@ class Crawl:
         await print_summary(
             self._rpc,
             last,
-            is_exported=export is not None,
+            project_url=self._project.url,
+            export=export,
             allow_networks=self._allow_networks,
+            as_json=as_json,
         )
         if export is not None and last.pages_done:
             await export_pages(self._rpc, job.id, export)

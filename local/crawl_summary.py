@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import typer
 
+from worker.answers import Answer, PageRow, Progress
+
 if TYPE_CHECKING:
-    from worker.answers import PageRow, Progress
     from worker.page_commands import TaskStatus
     from worker.rpc import Rpc
 
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 COUNTED_ROWS = 20_000
 # Skip reasons are few; errors may be many.
 SHOWN_ERRORS = 4
+TOLD_FAILURES = 100
 
 ADVICE = {
     'robots': 'If the site is yours: -o obey_robots=false',
     'noindex': 'To keep such pages: -o keep_noindex=true',
     'redirect': 'It leads out of the scope of the crawl: begin there, or -o scope=domain',
     'canonical': 'Begin with the URL that it names as the original.',
+    'host_unavailable': 'Is the URL right? If its host is only away: the same again, later.',
     'too_large': 'To take larger pages: -o max_page_bytes=50000000',
 }
 
@@ -37,7 +41,8 @@ class Reasons:
     """Why URLs of one status are not stored, the most frequent first."""
 
     counts: Counter[str] = field(default_factory=Counter[str])
-    starts: list['PageRow'] = field(default_factory=list['PageRow'])
+    starts: list[PageRow] = field(default_factory=list[PageRow])
+    first_rows: list[PageRow] = field(default_factory=list[PageRow])
     is_cut: bool = False
 
     def text(self, shown: int | None = None) -> str:
@@ -51,15 +56,73 @@ class Reasons:
         return ', '.join(parts)
 
 
+class Failure(Answer):
+    url: str
+    http_status: int | None
+    error: str | None
+
+
+class Summary(Progress):
+    """The last snapshot of a job, why the rest is not stored, and where the pages are.
+
+    `failures` are the first of them.
+    """
+
+    project_url: str
+    export: Path | None
+    failed: dict[str, int]
+    skipped: dict[str, int]
+    failures: list[Failure]
+
+
 async def print_summary(
-    rpc: 'Rpc', last: 'Progress', *, is_exported: bool, allow_networks: Sequence[str] = ()
+    rpc: 'Rpc',
+    last: Progress,
+    *,
+    project_url: str,
+    export: Path | None,
+    allow_networks: Sequence[str] = (),
+    as_json: bool = False,
 ) -> None:
     """Tell the end of a job to stdout."""
     from worker import console
-    from worker.terminal import plain
 
     failed = await read_reasons(rpc, last, 'error')
     skipped = await read_reasons(rpc, last, 'skipped')
+    if as_json:
+        summary = summary_of(last, failed, skipped, project_url=project_url, export=export)
+        console.print_json(summary)
+    else:
+        print_lines(last, failed, skipped, is_exported=bool(export), allow_networks=allow_networks)
+
+
+def summary_of(
+    last: Progress, failed: Reasons, skipped: Reasons, *, project_url: str, export: Path | None
+) -> Summary:
+    return Summary(
+        **dict(last),
+        project_url=project_url,
+        export=export and export.absolute(),
+        failed=failed.counts,
+        skipped=skipped.counts,
+        failures=[
+            Failure(url=row.url, http_status=row.http_status, error=row.last_error)
+            for row in failed.first_rows
+        ],
+    )
+
+
+def print_lines(
+    last: Progress,
+    failed: Reasons,
+    skipped: Reasons,
+    *,
+    is_exported: bool,
+    allow_networks: Sequence[str],
+) -> None:
+    from worker import console
+    from worker.terminal import plain
+
     lines = [
         f'{last.status}{took(last)}: {console.counted(last.pages_done, "page")},'
         f' {console.amount(last.bytes)} read'
@@ -94,7 +157,7 @@ async def print_summary(
         typer.echo(step)
 
 
-async def read_reasons(rpc: 'Rpc', last: 'Progress', status: 'TaskStatus') -> Reasons:
+async def read_reasons(rpc: 'Rpc', last: Progress, status: 'TaskStatus') -> Reasons:
     from worker.page_commands import each_page
 
     reasons = Reasons()
@@ -104,13 +167,15 @@ async def read_reasons(rpc: 'Rpc', last: 'Progress', status: 'TaskStatus') -> Re
         reasons.counts[reason_of(row)] += 1
         if row.depth == 0:
             reasons.starts.append(row)
+        if len(reasons.first_rows) < TOLD_FAILURES:
+            reasons.first_rows.append(row)
         if reasons.counts.total() >= COUNTED_ROWS:
             reasons.is_cut = True
             break
     return reasons
 
 
-def reason_of(row: 'PageRow') -> str:
+def reason_of(row: PageRow) -> str:
     """Short, and the same for URLs that failed alike."""
     if row.skip_reason is not None:
         return row.skip_reason
@@ -122,7 +187,7 @@ def reason_of(row: 'PageRow') -> str:
     return (text.replace(host, 'the host') if host else text)[:100]
 
 
-def about_start(row: 'PageRow') -> str:
+def about_start(row: PageRow) -> str:
     """Why nothing came of the URL that the crawl began with, and what to do about it."""
     from worker import console
     from worker.crawl.addresses import BAD_PORTS
@@ -151,7 +216,7 @@ def allowance(url: str) -> str:
 
 
 def next_steps(
-    last: 'Progress', *, can_go_on: bool, is_exported: bool, allow_networks: Sequence[str]
+    last: Progress, *, can_go_on: bool, is_exported: bool, allow_networks: Sequence[str]
 ) -> list[str]:
     """Commands to copy, each in a line of a narrow terminal."""
     lists = (
@@ -173,7 +238,7 @@ def next_steps(
     return steps
 
 
-def took(last: 'Progress') -> str:
+def took(last: Progress) -> str:
     """In which time, and how fast; nothing for a job that never ran."""
     if last.started_at is None or last.completed_at is None:
         return ''

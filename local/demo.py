@@ -16,7 +16,8 @@ from types import FrameType
 from typing import NoReturn
 
 from local.demo_site import DemoSite
-from local.directory import NAME, StackDirectory
+from local.directory import StackDirectory
+from worker.settings import STACK_NAME
 
 # The site is on this machine, which crawls may not reach unless they are told so.
 ALLOW = ('--allow-network', '127.0.0.0/8')
@@ -39,7 +40,7 @@ def main() -> None:
         except KeyboardInterrupt:
             raise SystemExit(130) from None
         finally:
-            StackDirectory(directory / NAME).lock.stop()
+            StackDirectory(directory / STACK_NAME).lock.stop()
     tell(
         f'Done in {time.monotonic() - started_at:.0f} s; nothing is left running or on disk. Next:'
     )
@@ -79,7 +80,7 @@ class Shell:
         }
         self._environment = {
             **kept,
-            'SILKLINE_DIRECTORY': str(directory / NAME),
+            'SILKLINE_DIRECTORY': str(directory / STACK_NAME),
             'XDG_STATE_HOME': str(directory / 'state'),
             # Only for reading what it prints; terminals know better.
             **({} if sys.stdout.isatty() else {'COLUMNS': '120'}),

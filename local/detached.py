@@ -13,8 +13,9 @@ from pathlib import Path
 
 import typer
 
-from local.directory import NAME, StackDirectory
+from local.directory import StackDirectory
 from local.lock import StackError
+from worker import settings
 
 # What a detached stack tells the process that started it.
 READY_WORD = b'ready'
@@ -22,11 +23,8 @@ READY_WORD = b'ready'
 
 def find_stack(named: Path | None) -> StackDirectory:
     """The stack that was named, else of this directory, else of one above; if none: of this one."""
-    if named is not None:
-        return StackDirectory(named)
     here = Path.cwd()
-    places = [StackDirectory(parent / NAME) for parent in (here, *here.parents)]
-    return next((place for place in places if place.is_stack), places[0])
+    return StackDirectory(settings.find_stack(named, here) or here / settings.STACK_NAME)
 
 
 def start_detached(place: StackDirectory, words: list[str]) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from local.lock import Lock, StackError
+from worker.settings import STACK_NAME, STACK_SIGN, is_stack
 
-NAME = '.silkline'
 PORTS = range(1, 65536)
 # Of the server, in its own directory; written before anything else there.
 PASSWORD = 'password'  # noqa: S105 - the name of a file
@@ -30,7 +30,7 @@ class StackDirectory:
         self.postgres_path = self.path / 'postgres'
         self.log_path = self.path / 'up.log'
         self.env_path = self.path / 'env'
-        self.lock = Lock(self.path / 'lock')
+        self.lock = Lock(self.path / STACK_SIGN)
         self._ports_path = self.path / 'ports.json'
 
     def make(self) -> None:
@@ -41,7 +41,7 @@ class StackDirectory:
             if any(self.path.iterdir()):
                 raise StackError(
                     f'{self.path} has other files in it; a stack wants a directory of its own,'
-                    f' such as {self.path / NAME}'
+                    f' such as {self.path / STACK_NAME}'
                 )
             # First: from here on everybody who comes knows it for a stack's.
             self.lock.path.touch(mode=0o600)
@@ -49,7 +49,7 @@ class StackDirectory:
 
     @property
     def is_stack(self) -> bool:
-        return self.lock.path.exists()
+        return is_stack(self.path)
 
     @property
     def has_database(self) -> bool:

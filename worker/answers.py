@@ -92,6 +92,16 @@ class Pace(Answer):
     stale_after_seconds: float = 120.0
 
 
+class Wait(Answer):
+    """What a job waits for: its time, its host, the next try of a URL, a pause of `seconds`."""
+
+    reason: Literal['time', 'host', 'retry', 'delay']
+    until: datetime | None = None
+    seconds: float | None = None
+    url: str | None = None
+    error: str | None = None
+
+
 class Progress(Answer):
     """A snapshot of one job. `seq` and `event_seq` tell which of two is the newer."""
 
@@ -128,6 +138,7 @@ class Progress(Answer):
     completed_at: datetime | None
     run_after: datetime
     now: datetime
+    wait: Wait | None = None
 
     @property
     def has_ended(self) -> bool:

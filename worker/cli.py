@@ -41,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     # Help without boxes is there in half the time, and on every terminal.
     rich_markup_mode=None,
+    context_settings={'help_option_names': ['-h', '--help']},
 )
 
 

@@ -127,6 +127,8 @@ def print_shown(shown: ShownJob) -> None:
         ('read', amount(shown.bytes)),
         ('attempt', attempts(shown)),
     ]
+    if wait := about_wait(shown):
+        lines.append(('waits', wait))
     if shown.current_url:
         lines.append(('at', shown.current_url))
     if shown.eta_seconds is not None:
@@ -285,6 +287,33 @@ def pages(progress: Progress) -> str:
     if progress.pages_per_second and progress.status == 'processing':
         parts.append(f'{progress.pages_per_second:g}/s')
     return ', '.join(parts)
+
+
+def told(progress: Progress) -> list[str]:
+    """How far a job is, and what it waits for, if it does."""
+    return [pages(progress), *filter(None, [about_wait(progress)])]
+
+
+def about_wait(progress: Progress) -> str | None:
+    """What a job waits for, and until when."""
+    wait = progress.wait
+    if wait is None:
+        return None
+    if wait.until is None:
+        return f'{progress.host} gets one request in {wait.seconds:g} s'
+    until = clock_time(wait.until, now=progress.now)
+    if wait.reason == 'host':
+        return f'{progress.host} is left alone until {until}'
+    if wait.reason == 'retry':
+        return f'the next try is at {until} ({plain(wait.error or "it failed")})'
+    return f'not before {until}'
+
+
+def clock_time(moment: datetime, *, now: datetime) -> str:
+    """As the clock on the wall shows it; with its day, unless that is today."""
+    local = moment.astimezone()
+    is_today = local.date() == now.astimezone().date()
+    return f'{local:%H:%M:%S}' if is_today else f'{local:%Y-%m-%d %H:%M:%S}'
 
 
 def about(progress: Progress) -> str:

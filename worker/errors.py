@@ -2,6 +2,7 @@
 
 SilklineError
 ├── SettingsError     the environment does not say where the project is, or how to enter it
+├── NoSuchJob         a word names no job, or several
 ├── ApiRefused        the API understood and said no
 ├── ApiUnavailable    the API could not be asked, though it was tried again
 ├── PipeError         a runner does not keep to the protocol (pipe.py)
@@ -33,6 +34,10 @@ class SettingsError(SilklineError):
     """A command ends; the message names the variable."""
 
     exit_code = ExitCode.USAGE
+
+
+class NoSuchJob(SilklineError):
+    """A command ends; the message tells where the ids are, or which jobs may be meant."""
 
 
 class ApiRefused(SilklineError):

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 import typer
 
-from worker.errors import ExitCode, SettingsError, SilklineError
+from worker.errors import ExitCode, NoSuchJob, SettingsError, SilklineError
 from worker.settings import Project, read_project
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ commands = typer.Typer()
 # Somebody sits before it.
 PATIENCE_SECONDS = 4.0
 LAST = 'last'
+# Ids begin with their time, so that it is the end in which those of one day differ.
+PART_OF_ID = re.compile(r'[0-9a-f-]{6,35}')
+# Among which a part of an id is looked for, and of which so many are listed.
+SEARCHED_JOBS = 1000
+LISTED_JOBS = 10
 STATUSES = ('pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled')
 
 # A host, perhaps a port and a path: what people type.
@@ -34,7 +39,10 @@ WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
 
 UrlArgument = Annotated[str, typer.Argument(metavar='URL', help='Where to begin.')]
 JobArgument = Annotated[
-    str, typer.Argument(metavar='JOB', help='The id of the job, or "last" for the newest one.')
+    str,
+    typer.Argument(
+        metavar='JOB', help='Its id, six or more of its last characters, or "last" for the newest.'
+    ),
 ]
 AsJson = Annotated[bool, typer.Option('--json', help='Print JSON, for programs.')]
 
@@ -248,8 +256,32 @@ async def find_id(rpc: 'Rpc', job: str) -> UUID:
         return newest[0].id
     try:
         return UUID(job)
-    except ValueError as error:
-        raise SettingsError(f'{job!r} is no id of a job: silkline jobs lists them') from error
+    except ValueError:
+        return await find_by_part(rpc, job.lower())
+
+
+async def find_by_part(rpc: 'Rpc', part: str) -> UUID:
+    """The one job among the newest whose id begins or ends so."""
+    if not PART_OF_ID.fullmatch(part):
+        raise SettingsError(
+            f'{part!r} is no id of a job, nor six characters of one or more, from its end or its'
+            ' beginning: silkline jobs lists them'
+        )
+    newest = await rpc.list_jobs(statuses=[], host=None, limit=SEARCHED_JOBS)
+    found = [job for job in newest if str(job.id).startswith(part) or str(job.id).endswith(part)]
+    if not found:
+        which = (
+            'no job' if len(newest) < SEARCHED_JOBS else f'none of the newest {len(newest)} jobs'
+        )
+        raise NoSuchJob(f'{which} begins or ends with {part!r}: silkline jobs lists them')
+    if len(found) > 1:
+        listed = ''.join(f'\n  {job.id}  {job.status}  {job.url}' for job in found[:LISTED_JOBS])
+        more = f'\n  and {len(found) - LISTED_JOBS} older ones' * (len(found) > LISTED_JOBS)
+        raise NoSuchJob(
+            f'{len(found)} jobs begin or end with {part!r}: type more, best from the end'
+            f'{listed}{more}'
+        )
+    return found[0].id
 
 
 async def follow(rpc: 'Rpc', project: Project, job_id: UUID, *, as_json: bool) -> ExitCode:
@@ -276,8 +308,10 @@ def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progre
 
     The lines go to stdout if they are what the command is for, else to stderr.
     """
-    from rich.console import Console
+    from rich.console import Console, Group
+    from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
 
     from worker import console
 
@@ -286,7 +320,7 @@ def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progre
         return
     if not sys.stderr.isatty():
         yield lambda progress: typer.echo(
-            f'{progress.status}  {console.pages(progress)}', err=not as_data
+            f'{progress.status}  {", ".join(console.told(progress))}', err=not as_data
         )
         return
     columns = (
@@ -295,16 +329,20 @@ def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progre
         TextColumn('{task.fields[pages]}'),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task('', total=100, status='', pages='')
+    bar = Progress(*columns)
+    task = bar.add_task('', total=100, status='', pages='')
+    with Live(bar, console=Console(stderr=True)) as live:
 
         def draw(progress: 'Any') -> None:
+            pages, *wait = console.told(progress)
             bar.update(
                 task,
                 completed=progress.progress_percentage,
                 status=progress.status,
-                pages=console.pages(progress),
+                pages=pages,
             )
+            # In a line of its own: beside the bar there is no room for it.
+            live.update(Group(bar, *map(Text, wait)))
 
         yield draw
 

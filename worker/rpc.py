@@ -35,7 +35,7 @@ from worker.answers import (
     WorkerInfo,
 )
 from worker.errors import ApiRefused, ApiUnavailable
-from worker.settings import Project
+from worker.settings import WORKER_TOKEN, Project
 
 # API sessions are cut at 8 s by the database; what takes longer will not come.
 TIMEOUT = httpx.Timeout(12.0, connect=5.0)
@@ -48,6 +48,8 @@ MAX_RUNNING_SECONDS = 604_800.0
 
 # Classes of SQLSTATE that pass: connection, rollback, resources, lock, operator intervention.
 PASSING_CLASSES = ('08', '40', '53', '55', '57')
+# Of text that is no time, or one that no calendar has.
+BAD_TIMES = ('22007', '22008')
 # The code of an answer that is JSON and yet more than Python takes in: a number of 5000 digits.
 UNREADABLE = 'unreadable'
 
@@ -316,8 +318,8 @@ class Rpc:
             # With jitter: workers that fell together do not rise together.
             wait = pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
             if time.monotonic() + wait > deadline:
-                advice = ': silkline up' if self._project.is_local else ''
-                raise ApiUnavailable(f'{self._project.url} does not answer ({reason}){advice}')
+                advice = 'silkline up' if self._project.is_local else 'is SUPABASE_URL right?'
+                raise ApiUnavailable(f'{self._project.url} does not answer ({reason}): {advice}')
             await asyncio.sleep(wait)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -326,8 +328,14 @@ class Rpc:
         if code in ('PGRST202', 'PGRST205'):
             message = f'the queue is not installed in {self._project.url}, or is another version'
             hint = "In your project's directory: silkline install, then supabase db push."
+        elif code == '401':
+            hint = f'Is SUPABASE_SECRET_KEY the secret key of {self._project.url}?'
+        elif code == '42501' and self._project.token:
+            hint = hint or f'{WORKER_TOKEN} is for workers: this needs SUPABASE_SECRET_KEY.'
         elif code == '42501':
             hint = hint or 'The key may not do this: is SUPABASE_SECRET_KEY a secret key?'
+        elif code in BAD_TIMES:
+            hint = 'A time is written like 2026-12-24T18:00:00Z.'
         return ApiRefused(code, message, hint=hint)
 
 

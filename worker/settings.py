@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from worker.errors import SettingsError
 
-LOCAL_DIRECTORY = '.silkline'
+STACK_NAME = '.silkline'
+# What tells a stack's directory from others: made before anything else in it.
+STACK_SIGN = 'lock'
 SECRET_KEYS = ('SUPABASE_SECRET_KEY', 'SUPABASE_SERVICE_ROLE_KEY')
 PUBLIC_KEYS = ('SUPABASE_PUBLISHABLE_KEY', 'SUPABASE_ANON_KEY')
 WORKER_TOKEN = 'SUPABASE_WORKER_TOKEN'  # noqa: S105 - the name of a variable
@@ -39,14 +41,19 @@ def read_project(
     """Raises `SettingsError`, which names what is missing."""
     if environment.get('SUPABASE_URL'):
         return make_project(environment, where='the environment')
-    path = find_local_env(environment, directory or Path.cwd())
-    if path is None:
+    stack = find_stack(environment.get('SILKLINE_DIRECTORY'), directory or Path.cwd())
+    if stack is None:
         raise SettingsError(
             'SUPABASE_URL is not set, and there is no local stack here: set it to the URL of your'
             ' project, or run silkline up'
         )
+    path = stack / 'env'
     try:
         lines = path.read_text().splitlines()
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f'SUPABASE_URL is not set, and the stack of {stack} has not been up yet: silkline up'
+        ) from error
     except UnicodeDecodeError as error:
         raise SettingsError(f'{path} is damaged: silkline down and up write it anew') from error
     except OSError as error:
@@ -75,20 +82,22 @@ def make_project(variables: Mapping[str, str], *, where: str, is_local: bool = F
         return Project(url, public, token, is_local=is_local)
     if token:
         raise SettingsError(f'{WORKER_TOKEN} needs {PUBLIC_KEYS[0]} beside it in {where}')
-    raise SettingsError(f'{SECRET_KEYS[0]} is not set in {where}')
+    raise SettingsError(
+        f'{SECRET_KEYS[0]} is not set in {where}: your project has it in its settings,'
+        ' under API keys'
+    )
 
 
-def find_local_env(environment: Mapping[str, str], directory: Path) -> Path | None:
-    """The file of the stack that was named, else of this directory, else of one above."""
-    named = environment.get('SILKLINE_DIRECTORY')
+def find_stack(named: str | Path | None, here: Path) -> Path | None:
+    """The directory of the stack that was named, else of the one here, else of one above."""
     if named:
-        path = Path(named) / 'env'
-        return path if path.exists() else None
-    for parent in (directory, *directory.parents):
-        path = parent / LOCAL_DIRECTORY / 'env'
-        if path.exists():
-            return path
-    return None
+        return Path(named)
+    places = (parent / STACK_NAME for parent in (here, *here.parents))
+    return next(filter(is_stack, places), None)
+
+
+def is_stack(directory: Path) -> bool:
+    return (directory / STACK_SIGN).exists()
 
 
 def first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:

@@ -108,16 +108,14 @@ class Spare:
 
     def keep(self) -> None:
         """See that there is one; a machine that has no process left does without."""
-        if self._started is not None and self._started.process.poll() is not None:
-            self.drop()
+        self._drop_dead()
         if self._started is None:
             with contextlib.suppress(OSError):
                 self._started = start_process(default_command())
 
     def take(self) -> Started | None:
         """For a job, which has it from now on."""
-        if self._started is not None and self._started.process.poll() is not None:
-            self.drop()
+        self._drop_dead()
         taken, self._started = self._started, None
         return taken
 
@@ -125,6 +123,10 @@ class Spare:
         if self._started is not None:
             end_process(self._started.process)
             self._started = None
+
+    def _drop_dead(self) -> None:
+        if self._started is not None and self._started.process.poll() is not None:
+            self.drop()
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:

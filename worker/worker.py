@@ -335,15 +335,26 @@ class Worker:
 
         Leases that this does not reach, the next worker here finds noted.
         """
+        self._left_tokens.update(self._open_tokens)
+        self._open_tokens.clear()
         async with Rpc(self.project, patience_seconds=LAST_CALL_SECONDS) as rpc:
             with suppress(TimeoutError, SilklineError):
                 async with asyncio.timeout(LAST_CALL_SECONDS):
-                    for token in [*self._left_tokens, *self._open_tokens]:
-                        await rpc.release_crawl_job(token, reason='shutdown')
-                        self._left_tokens.discard(token)
-                    self._open_tokens.clear()
+                    # Together, so that each is tried, however long another takes.
+                    await asyncio.gather(*(self._release(rpc, left) for left in self._left_tokens))
                     await rpc.heartbeat_crawl_jobs(self.id, [], worker={'has_ended': True})
+        if self._left_tokens:
+            count = len(self._left_tokens)
+            logger.warning('worker %s: %d leases are left to the next worker here', self.id, count)
         self._note_tokens()
+
+    async def _release(self, rpc: Rpc, token: UUID) -> None:
+        try:
+            await rpc.release_crawl_job(token, reason='shutdown')
+        except SilklineError as error:
+            logger.warning('worker %s: cannot give a lease back: %s', self.id, error)
+            return
+        self._left_tokens.discard(token)
 
     async def _hand_back_for_predecessors(self, rpc: Rpc) -> None:
         for path, tokens in self.state.abandoned().items():

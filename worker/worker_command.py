@@ -90,5 +90,7 @@ def read_networks(words: list[str]) -> tuple[str, ...]:
         try:
             networks.append(str(ip_network(text)))
         except ValueError as error:
-            raise SettingsError(f'--allow-network {text} is no network: {error}') from error
+            raise SettingsError(
+                f'--allow-network {text}: {error}; a network is written like 127.0.0.0/8'
+            ) from error
     return tuple(networks)

@@ -50,6 +50,101 @@ revoke execute on function silkline.page_counts(public.crawl_states, public.craw
 grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
   to authenticated, service_role;
 
+-- What a job stands still for, so that it does not look like one that hangs: its time, the
+-- patience its host asked for, the next try of a URL, the pause between two requests. null if
+-- nothing that somebody would notice.
+create function silkline.wait_of(p_job public.crawl_jobs, p_state public.crawl_states)
+  returns jsonb
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  c_noticed_seconds constant real := 2;
+  -- As workers take what robots.txt says.
+  c_longest_delay_seconds constant real := 300;
+  v_backoff_until timestamptz;
+  v_delay_seconds real;
+begin
+  if p_job.status = 'pending' and p_job.run_after > now() then
+    return jsonb_build_object('reason', 'time', 'until', p_job.run_after);
+  end if;
+
+  if p_job.status <> 'processing' then
+    return null;
+  end if;
+
+  select host.backoff_until, least(host.crawl_delay_seconds, c_longest_delay_seconds)
+  into v_backoff_until, v_delay_seconds
+  from public.crawl_hosts as host
+  where host.host = p_job.host;
+
+  if v_backoff_until > now() then
+    return jsonb_build_object('reason', 'host', 'until', v_backoff_until);
+  end if;
+
+  if p_state.total_pending > 0
+    and p_state.total_in_progress = 0
+    and silkline.next_task_in_seconds(p_job.id, true) > 0
+  then
+    return (
+      select jsonb_build_object(
+        'reason', 'retry', 'until', task.next_run_at, 'url', task.url, 'error', task.last_error
+      )
+      from public.crawl_tasks as task
+      where task.job_id = p_job.id
+        and task.status = 'pending'
+        and task.crashes = 0
+        and task.attempts > 0
+      order by task.next_run_at
+      limit 1
+    );
+  end if;
+
+  v_delay_seconds := greatest(
+    (p_job.payload ->> 'delay_seconds')::real,
+    case when p_job.payload @> '{"obey_robots": true}' then v_delay_seconds end
+  );
+
+  return case
+    when v_delay_seconds >= c_noticed_seconds
+      then jsonb_build_object('reason', 'delay', 'seconds', v_delay_seconds)
+  end;
+end
+$$;
+
+comment on function silkline.wait_of(public.crawl_jobs, public.crawl_states) is
+  'What a job waits for and until when, or null.';
+
+revoke execute on function silkline.wait_of(public.crawl_jobs, public.crawl_states)
+  from public, anon, authenticated;
+
+-- definer because what is known about hosts is not the users' to read
+create function silkline.job_wait(p_job_id uuid)
+  returns jsonb
+  language plpgsql
+  stable
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_job constant public.crawl_jobs := silkline.own_job(p_job_id);
+begin
+  return (
+    select silkline.wait_of(v_job, state)
+    from public.crawl_states as state
+    where state.job_id = v_job.id
+  );
+end
+$$;
+
+comment on function silkline.job_wait(uuid) is
+  'What a job of the caller waits for and until when, or null.';
+
+revoke execute on function silkline.job_wait(uuid) from public, anon, authenticated;
+grant execute on function silkline.job_wait(uuid) to authenticated, service_role;
+
 -- One job for the screen. seq and event_seq order it against live messages.
 create function public.crawl_progress(p_job_id uuid)
   returns jsonb
@@ -77,6 +172,7 @@ begin
       'max_retries', job.max_retries,
       'running_seconds', round(job.running_seconds::numeric, 1),
       'run_after', job.run_after,
+      'wait', silkline.job_wait(job.id),
       'error_code', job.error_code,
       'error_message', job.error_message,
       'result', job.result,

@@ -17,6 +17,7 @@ declare
   v_ahead bigint;
   v_holders bigint;
   v_running bigint;
+  v_wait jsonb;
 begin
   select settings.* into v_settings from public.crawl_settings as settings;
 
@@ -107,6 +108,7 @@ begin
       );
     end if;
   else
+    v_wait := silkline.job_wait(p_job_id);
     v_reasons := jsonb_build_array(
       case
         when v_job.status = 'processing' and v_job.last_heartbeat
@@ -120,7 +122,24 @@ begin
             )
           )
         when v_job.status = 'processing'
-          then jsonb_build_object('code', 'running', 'text', 'It is running.')
+          then jsonb_build_object(
+            'code', 'running',
+            'text', case v_wait ->> 'reason'
+              when 'host' then format(
+                'It is running; host %s asked to be left alone until %s.',
+                v_job.host, v_wait ->> 'until'
+              )
+              when 'retry' then format(
+                'It is running; the next URL is tried again at %s (%s).',
+                v_wait ->> 'until', coalesce(v_wait ->> 'error', 'it failed')
+              )
+              when 'delay' then format(
+                'It is running; host %s gets one request in %s seconds.',
+                v_job.host, v_wait ->> 'seconds'
+              )
+              else 'It is running.'
+            end
+          ) || case when v_wait is null then '{}' else jsonb_build_object('wait', v_wait) end
         when v_job.status = 'paused'
           then jsonb_build_object(
             'code', 'paused',

@@ -1,7 +1,7 @@
 -- crawl_progress: one job for the screen, and only for those who may see it.
 
 begin;
-select plan(24);
+select plan(33);
 
 select tests.make_users('ann', 'bob');
 
@@ -23,7 +23,7 @@ select is(
     'pages_changed', 'pages_done', 'pages_failed', 'pages_in_progress', 'pages_new', 'pages_pending', 'pages_per_second',
     'pages_skipped', 'pages_unchanged', 'priority', 'progress_percentage', 'result', 'retry_count', 'run_after',
     'running_seconds', 'seq',
-    'source_id', 'started_at', 'status', 'url'
+    'source_id', 'started_at', 'status', 'url', 'wait'
   ],
   'the snapshot has these keys: a screen may rely on them'
 );
@@ -118,6 +118,68 @@ select is(
   true,
   'a failed job tells why'
 );
+
+-- What it waits for
+
+select is(pg_temp.progress('broken') -> 'wait', 'null'::jsonb, 'a job that has ended waits for nothing');
+select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
+select is(
+  pg_temp.progress('later') -> 'wait',
+  jsonb_build_object('reason', 'time', 'until', now() + interval '1 hour'),
+  'a job for later waits for its time'
+);
+select tests.claimed_job('site', 'ann', '{"delay_seconds": 1}');
+select tests.checkpoint('site', jsonb_build_object('seq', 1, 'discovered', tests.links('https://site.example/')), 1);
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'a job at work waits for nothing that is felt');
+select is(
+  tests.checkpoint('site', '{"seq": 2, "hosts": [{"host": "site.example", "backoff_seconds": 60}]}')
+    #> '{progress,wait}',
+  pg_temp.progress('site') -> 'wait',
+  'the checkpoint tells live what the snapshot tells'
+);
+select is(
+  pg_temp.progress('site') -> 'wait',
+  jsonb_build_object('reason', 'host', 'until', now() + interval '60 seconds'),
+  'a host that asked for patience is waited for'
+);
+update public.crawl_hosts set backoff_until = now(), crawl_delay_seconds = 30 where host = 'site.example';
+select is(
+  pg_temp.progress('site') -> 'wait',
+  '{"reason": "delay", "seconds": 30}',
+  'a long pause between two requests is told'
+);
+update public.crawl_jobs set payload = payload || '{"obey_robots": false}' where id = tests.job('site');
+select is(
+  pg_temp.progress('site') -> 'wait',
+  'null'::jsonb,
+  'but not the one of a robots.txt that is not obeyed'
+);
+select tests.checkpoint(
+  'site',
+  jsonb_build_object(
+    'seq', 3,
+    'retried', jsonb_build_array(
+      jsonb_build_object('url_key', tests.url_key('https://site.example/'), 'after_seconds', 50, 'error', 'HTTP 500')
+    )
+  )
+);
+select is(
+  pg_temp.progress('site') -> 'wait',
+  jsonb_build_object(
+    'reason', 'retry',
+    'until', now() + interval '50 seconds',
+    'url', 'https://site.example/',
+    'error', 'HTTP 500'
+  ),
+  'where nothing is due, the next try is waited for'
+);
+select tests.checkpoint(
+  'site', jsonb_build_object('seq', 4, 'discovered', tests.links('https://site.example/new'))
+);
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'where something is due, nothing is');
+
+-- The service
+
 select tests.enqueue('nobodys');
 select is(
   (select tests.as_service('select public.crawl_progress(tests.job(''nobodys''))')) ->> 'status',

@@ -1,7 +1,7 @@
 -- explain_crawl_job: "why is my job not running?", with a code and a sentence.
 
 begin;
-select plan(37);
+select plan(40);
 
 select tests.make_users('ann', 'bob');
 
@@ -84,6 +84,23 @@ select is(
 
 select tests.claim('second');
 select is(pg_temp.reasons('second'), array['running'], 'a job that runs says so');
+insert into public.crawl_hosts (host, backoff_until) values ('second.example', now() + interval '1 minute');
+select is(
+  pg_temp.sentence('second'),
+  format('It is running; host second.example asked to be left alone until %s.', to_jsonb(now() + interval '1 minute') #>> '{}'),
+  'and what it stands still for'
+);
+update public.crawl_hosts set backoff_until = null, crawl_delay_seconds = 10 where host = 'second.example';
+select is(
+  pg_temp.sentence('second'),
+  'It is running; host second.example gets one request in 10 seconds.',
+  'a slow pace is told'
+);
+select is(
+  (select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''second''))')) #> '{reasons,0,wait}',
+  '{"reason": "delay", "seconds": 10}',
+  'for programs, too'
+);
 select tests.age('second', '31 seconds');
 select is(pg_temp.reasons('second'), array['worker_silent'], 'a silent worker is told before it is lost');
 select is(

@@ -185,11 +185,11 @@ ENDS = [
     ('SIGABRT', {'processes': 5}, 'crashed:SIGABRT', True),
     ('exit:3', {'processes': 5}, 'exited:3', True),
     ('memory', {'processes': 5}, 'oom', True),
-    ('hang', {'stall_seconds': 1}, 'stalled', True),
-    ('busy', {'stall_seconds': 1}, 'stalled', True),
+    ('hang', {'stall_seconds': 2}, 'stalled', True),
+    ('busy', {'stall_seconds': 2}, 'stalled', True),
     ('busy', {'cpu_seconds': 1}, 'cpu', True),
-    ('busy', {'wall_seconds': 1}, 'timeout', False),
-    ('wait', {'wall_seconds': 1, 'stall_seconds': 5}, 'timeout', False),
+    ('busy', {'wall_seconds': 2}, 'timeout', False),
+    ('wait', {'wall_seconds': 2, 'stall_seconds': 30}, 'timeout', False),
     ('exit:0', {}, 'exited:0', True),
     ('exit:3', {}, 'exited:3', True),
     ('raise', {}, 'failed', True),
@@ -227,9 +227,9 @@ def test_every_code_is_of_the_closed_set_and_fits_the_database() -> None:
 @pytest.mark.parametrize(
     ('crash', 'changed', 'line'),
     [
-        ('hang', {'stall_seconds': 1}, 'in hang'),
+        ('hang', {'stall_seconds': 2}, 'in hang'),
         ('busy', {'cpu_seconds': 1}, 'in be_busy'),
-        ('busy', {'wall_seconds': 1}, 'in be_busy'),
+        ('busy', {'wall_seconds': 2}, 'in be_busy'),
         ('SIGSEGV', {}, 'in misbehave'),
         ('raise:so it is', {}, 'RuntimeError: so it is'),
     ],
@@ -309,7 +309,7 @@ def test_a_runner_that_reads_nothing_is_stalled_though_it_speaks() -> None:
                     await runner.send(answer)
             return await runner.wait()
 
-    outcome = asyncio.run(asyncio.wait_for(answer_at_length(), 20))
+    outcome = asyncio.run(asyncio.wait_for(answer_at_length(), 60))
     assert outcome.error_code == 'stalled'
 
 
@@ -518,7 +518,7 @@ def test_a_runner_and_its_children_are_gone_when_their_supervisor_was_killed(
         assert len(pids) >= at_least
         parent.kill()
         killed_at = time.monotonic()
-        wait_until(lambda: not any(map(is_running, pids)), seconds=2, what='runners to be gone')
+        wait_until(lambda: not any(map(is_running, pids)), what='runners to be gone')
         print(f'gone {1000 * (time.monotonic() - killed_at):.0f} ms after the supervisor')
 
 
@@ -536,7 +536,7 @@ def test_a_runner_stuck_in_a_page_is_gone_when_its_supervisor_was_killed() -> No
         # Far more than it needs to start: it is in the page, and reads no pipe any more.
         wait_until(lambda: cpu_seconds(pid) > 0.6, what='the runner to be stuck')
         parent.kill()
-        wait_until(lambda: not is_running(pid), seconds=2, what='the runner to be gone')
+        wait_until(lambda: not is_running(pid), what='the runner to be gone')
 
 
 def cpu_seconds(pid: int) -> float:
@@ -643,7 +643,7 @@ def test_a_runner_started_ahead_crawls_behind_the_same_walls() -> None:
     spare.keep()
     spare.keep()
     (ahead,) = children_of(os.getpid()) - before
-    wait_until(lambda: is_loaded(ahead), seconds=30, what='a runner that waits')
+    wait_until(lambda: is_loaded(ahead), what='a runner that waits')
     outcome = asyncio.run(run())
 
     assert outcome.done is not None
@@ -734,8 +734,9 @@ def test_a_runner_finds_what_is_named_from_the_directory_of_its_supervisor(
     monkeypatch.setenv('SSL_CERT_DIR', 'own:/etc/ssl/certs')
     monkeypatch.setenv('SILKLINE_CHROMIUM', '')
 
-    process, _ = start_process(['/bin/cat'])
-    environment = Path(f'/proc/{process.pid}/environ').read_text().split('\0')
+    process, _ = start_process(['/usr/bin/env', '--null'])
+    assert process.stdout is not None
+    environment = process.stdout.read().decode().split('\0')
     end_process(process)
     assert f'SSL_CERT_FILE={directory}/own:1.pem' in environment
     assert f'SSL_CERT_DIR={directory}/own:/etc/ssl/certs' in environment
@@ -799,7 +800,7 @@ def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> N
 
 def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_it() -> None:
     async def be_busy_for_a_while() -> None:
-        limits = limits_of(stall_seconds=0.6)
+        limits = limits_of(stall_seconds=2)
         start = start_of(pages=40, links=39, bytes=2 * MEGABYTE, limits=limits)
         frontier = Frontier()
         async with Runner(start) as runner:
@@ -810,7 +811,7 @@ def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_
                 nonlocal peak
                 if isinstance(message, pipe.Finished) and len(frontier.handed_out) > 4 and not peak:
                     # Blocks this event loop: nothing is read for longer than a stall.
-                    busy_until = time.monotonic() + 0.8
+                    busy_until = time.monotonic() + 2.5
                     wait_until(lambda: time.monotonic() > busy_until)
                     peak = int(re.findall(r'VmHWM:\s+(\d+)', status.read_text())[0])
 
@@ -878,12 +879,12 @@ def test_runners_side_by_side_do_not_disturb_one_another() -> None:
     asyncio.run(run_all())
 
 
-def test_a_hundred_jobs_leave_no_zombie_and_no_descriptor() -> None:
+def test_many_jobs_leave_no_zombie_and_no_descriptor() -> None:
     crashes = ['', '', '', 'SIGKILL', 'exit:1', 'garbage', 'raise']
 
     async def run_all() -> None:
         async def slot(number: int) -> None:
-            for job in range(number, 100, 5):
+            for job in range(number, 50, 5):
                 await run_job(start_of(pages=10, crash=crashes[job % len(crashes)], crash_at=4))
 
         before = open_descriptors()
@@ -912,10 +913,10 @@ def test_a_runner_is_ready_within_a_moment() -> None:
 
             await supervise(runner, Frontier(), watch=watch)
 
-    for _ in range(15):
+    for _ in range(7):
         asyncio.run(until_first_message())
         del taken[len(sizes) :]
     taken.sort()
-    print(f'spawn to first message: p50 {1000 * taken[7]:.0f} ms; {max(sizes) / 1024:.0f} MB')
-    assert taken[7] < 1
+    print(f'spawn to first message: p50 {1000 * taken[3]:.0f} ms; {max(sizes) / 1024:.0f} MB')
+    assert taken[3] < 1
     assert max(sizes) < 60_000

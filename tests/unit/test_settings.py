@@ -40,6 +40,7 @@ def test_a_worker_token_goes_beside_the_publishable_key(tmp_path: Path) -> None:
 
 def test_without_a_project_the_local_stack_of_a_directory_above_is_taken(tmp_path: Path) -> None:
     (tmp_path / '.silkline').mkdir()
+    (tmp_path / '.silkline/lock').touch()
     (tmp_path / '.silkline/env').write_text(
         'SUPABASE_URL=http://127.0.0.1:54421\nSUPABASE_SECRET_KEY=sb_secret_x\n'
     )
