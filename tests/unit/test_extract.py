@@ -193,3 +193,9 @@ def test_nul_never_reaches_what_is_stored(markdown: str) -> None:
     html = '<title>a\0b</title><p title="\0">x\0y</p><pre>\0z</pre><a href="/\0">l\0</a>'
     page = read_html(html, url=URL, markdown='main' if markdown == 'main' else 'full')
     assert '\0' not in f'{page.title}{page.markdown}{page.anchors}'
+
+
+@pytest.mark.parametrize('error', ['\x02', '\x0e\x1f', '\x7f', '\x80', '\x9f'])
+def test_a_large_page_is_read_without_its_control_characters(error: str) -> None:
+    filling = '<p>some words é €, </p>\r\n\t' * 25_000
+    assert read(f'{filling}<h1>On{error}e</h1>').headings == [(1, 'One')]

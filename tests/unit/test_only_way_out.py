@@ -23,6 +23,7 @@ MAY_IMPORT = {
     EGRESS: {'aiohappyeyeballs', 'aiohttp', 'socket', 'ssl'},
     # The parts of the egress; who may import those is below.
     'worker/crawl/exchange.py': {'aiohttp', 'socket', 'ssl'},
+    'worker/crawl/connection.py': {'aiohttp'},
     'worker/crawl/resolver.py': {'socket'},
     # Asks for a route, to tell which addresses are the machine's own.
     'worker/crawl/addresses.py': {'socket'},
@@ -36,6 +37,7 @@ MAY_IMPORT = {
 }
 PARTS = {
     'worker.crawl.exchange': {EGRESS},
+    'worker.crawl.connection': {'worker/crawl/exchange.py'},
     'worker.crawl.resolver': {EGRESS},
 }
 CALLS = {

@@ -282,6 +282,12 @@ def test_a_page_that_leads_on_at_once_is_a_redirect(content: str, target: str | 
         assert (fetched.status, fetched.skip_reason) == ('skipped', 'redirect')
 
 
+def test_a_header_leads_on_as_a_page_does() -> None:
+    answer = response('<p>Moved.', {'Refresh': '0;url=/new'})
+    fetched = read(Reader(Options(), agent='silkline'), answer)
+    assert fetched.redirect == 'https://a.example/new'
+
+
 def test_a_page_that_leads_on_later_is_a_page_with_that_link() -> None:
     html = '<meta http-equiv=refresh content="5;url=/new"><p>Moved. <a href="/old">old</a>'
     fetched = read(Reader(Options(), agent='silkline'), response(html))

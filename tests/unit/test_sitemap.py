@@ -194,9 +194,9 @@ def test_a_document_type_is_refused(body: bytes) -> None:
         parse_sitemap(body)
 
 
-def test_an_entity_of_its_own_ends_the_reading() -> None:
+def test_an_entity_that_is_not_known_means_itself() -> None:
     body = b'<urlset><url><loc>https://a/</loc></url><url><loc>&lol;</loc></url></urlset>'
-    assert parse_sitemap(body).pages == ['https://a/']
+    assert parse_sitemap(body).pages == ['https://a/', '&lol;']
 
 
 def test_50_000_entries_are_read_and_no_more() -> None:

@@ -9,8 +9,8 @@ strategies.py   where a crawl begins, what it follows      retries.py   what is 
 scope.py traps.py seen.py urls.py                          which links are followed, and their keys
 
 http.py         a request and what its answer means        null.py      a generated site
-egress.py       the only way out; addresses.py, resolver.py, exchange.py, bodies.py behind it;
-                tls.py says whom it trusts, egress_errors.py what goes wrong
+egress.py       the only way out; addresses.py, resolver.py, exchange.py, connection.py, bodies.py
+                behind it; tls.py says whom it trusts, egress_errors.py what goes wrong
 browser.py      pages that need one; chromium.py, proxy.py behind it
 reading.py      from a response to a page; document_kinds.py, charsets.py, directives.py,
                 elsewhere.py, sitemap.py, llms_txt.py

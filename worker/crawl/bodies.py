@@ -12,12 +12,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+from worker.crawl import charsets
 from worker.crawl.egress_errors import BadBody, TooLarge
 
 CHUNK_BYTES = 64 * 1024
 MOST_ENCODINGS = 2
 # Beside identity, what servers say by mistake of a body that is as it is.
-NO_ENCODINGS = frozenset(('', 'identity', 'none', 'binary', 'utf-8', 'utf8', 'iso-8859-1'))
+NO_ENCODINGS = frozenset(
+    ('', 'identity', 'none', 'binary', '7bit', '8bit', 'aws-chunked', *charsets.NAMES)
+)
 # Members of gzip or frames of zstd. They may be empty, and then cost time without giving bytes.
 MOST_MEMBERS = 4096
 # What a packed body may be longer than the body itself: headers, and blocks stored as they are.
@@ -78,6 +81,11 @@ class Body:
                 if not decoder.is_whole:
                     raise BadBody(f'the {decoder.name} body breaks off before its end')
         return self.so_far()
+
+    @property
+    def is_packed_and_whole(self) -> bool:
+        """Whether its own encoding says that nothing is missing."""
+        return bool(self._decoders) and all(decoder.is_whole for decoder in self._decoders)
 
     def so_far(self) -> bytes:
         """What has come of a body that is not taken in whole."""

@@ -6,8 +6,12 @@ HTML = frozenset({'text/html', 'application/xhtml+xml'})
 MARKDOWN = frozenset({'text/markdown', 'text/x-markdown'})
 TEXT = frozenset({'text/plain'})
 XML = frozenset({'application/xml', 'text/xml', 'application/rss+xml', 'application/atom+xml'})
+# What storages send that were not told what they hold.
+OCTETS = frozenset({'application/octet-stream', 'binary/octet-stream'})
 # What a compressed sitemap is sent as.
-ZIPPED = frozenset({'application/gzip', 'application/x-gzip', 'application/octet-stream'})
+ZIPPED = frozenset({'application/gzip', 'application/x-gzip'}) | OCTETS
+MARKDOWN_ENDINGS = ('.md', '.markdown', '/llms.txt')
+TEXT_ENDINGS = ('.md', '.markdown', '.txt')
 
 # Files that are sent as pages: PDF, images, archives.
 _MAGIC = re.compile(rb'%PDF-|\x89PNG|GIF8[79]a|\xff\xd8\xff|PK\x03\x04|\x1f\x8b\x08')
@@ -26,12 +30,12 @@ def kind_of(content_type: str | None, url: str) -> str | None:
         return 'html'
     if name in MARKDOWN:
         return 'markdown'
-    if name in TEXT:
-        path = url.partition('?')[0]
-        return 'markdown' if path.endswith(('.md', '.markdown', '/llms.txt')) else 'text'
-    if name in XML or (name in ZIPPED and url.partition('?')[0].endswith('.gz')):
+    path = url.partition('?')[0]
+    if name in TEXT or (name in OCTETS and path.endswith(TEXT_ENDINGS)):
+        return 'markdown' if path.endswith(MARKDOWN_ENDINGS) else 'text'
+    if name in XML or (name in ZIPPED and path.endswith('.gz')):
         return 'xml'
-    return '' if name == 'application/octet-stream' and url.endswith('.md') else None
+    return 'xml' if name in OCTETS and path.endswith('.xml') else None
 
 
 def is_binary(body: bytes, kind: str, content_type: str | None) -> bool:

@@ -16,7 +16,7 @@ _REFRESH = re.compile(
 
 
 def refresh_of(content: str | None, *, base: str, url: str) -> tuple[int, str | None]:
-    """After how many seconds a page leads to which other one, by `<meta http-equiv=refresh>`."""
+    """After how many seconds a page leads to which other one, as `Refresh` has it."""
     found = _REFRESH.match(content) if content else None
     if found is None:
         return 0, None

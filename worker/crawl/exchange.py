@@ -4,8 +4,8 @@ For `egress.py` alone, which decides where a request may go. This module takes i
 within its bounds, and turns every failure into one of `egress_errors.py`.
 """
 
+import asyncio
 import contextlib
-import functools
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -15,11 +15,10 @@ from typing import Any
 import aiohttp
 from aiohttp import connector as aiohttp_connector
 from aiohttp.abc import AbstractResolver
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from worker.crawl.bodies import Body, accepted_encodings
+from worker.crawl.connection import HEAD_BYTES, HEADER_LINES, Connector, LeftOver
 from worker.crawl.egress_errors import EgressError, Refused, TooLarge, Unreachable, forbidden
 from worker.crawl.tls import SystemTrust
 
@@ -28,12 +27,9 @@ aiohttp_connector._SSL_CONTEXT_VERIFIED = SystemTrust()  # pyright: ignore[repor
 
 ACCEPT = 'text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5'
 KEEP_ALIVE_SECONDS = 10.0
-HEADER_BYTES = 16 * 1024
-HEADER_COUNT = 128
 # A body that is not wanted is read all the same when that is cheaper than a new connection.
-DRAIN_BYTES = 16 * 1024
-# Interim responses (100 to 199) before the real one; each takes memory, and no time at all.
-MOST_INTERIM = 10
+DRAIN_BYTES = 64 * 1024
+DRAIN_SECONDS = 1.0
 
 
 class ForbiddenAddress(PermissionError):
@@ -76,9 +72,9 @@ def open_session(
         # The one clock of a request is that of `Egress.fetch`.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         response_class=KeptAnswer,
-        max_line_size=HEADER_BYTES,
-        max_field_size=HEADER_BYTES,
-        max_headers=HEADER_COUNT,
+        max_line_size=HEAD_BYTES,
+        max_field_size=HEAD_BYTES,
+        max_headers=HEADER_LINES,
         headers={
             'User-Agent': user_agent,
             'Accept': ACCEPT,
@@ -87,38 +83,10 @@ def open_session(
     )
 
 
-class Connector(aiohttp.TCPConnector):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._factory = functools.partial(Connection, loop=self._loop)
-
-
-class Connection(ResponseHandler):
-    """Ends a body that turns out to be no HTTP; by aiohttp its reader would wait for more."""
-
-    def set_exception(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, exc: BaseException, *cause: BaseException
-    ) -> None:
-        body = self._payload
-        if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
-            body.set_exception(aiohttp.ClientError(exc.message))
-        super().set_exception(exc, *cause)
-
-
 class Answer(aiohttp.ClientResponse):
     """Remembers the address, which is gone once a short response has been read."""
 
     address = ''
-    interims = 0
-
-    @property
-    def _continue(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What aiohttp looks at once for each interim response: the place to count them."""
-        self.interims += 1
-        if self.interims > MOST_INTERIM:
-            raise aiohttp.ClientResponseError(
-                self.request_info, self.history, message='interim responses without end'
-            )
 
     def start(self, connection: Any) -> 'CoroutineType[Any, Any, aiohttp.ClientResponse]':
         peer = connection.transport.get_extra_info('peername')
@@ -140,14 +108,27 @@ async def take_in(answer: aiohttp.ClientResponse, max_bytes: int, *, is_cut: boo
         if not is_cut:
             raise
         return body.so_far()
+    except aiohttp.ClientPayloadError:
+        # Some servers tell the length that a body had before they packed it.
+        if not body.is_packed_and_whole:
+            raise
     return body.finish()
 
 
 async def drain(answer: aiohttp.ClientResponse) -> None:
-    length = answer.headers.get('Content-Length', '')
-    if length.isdecimal() and len(length) < 6 and int(length) <= DRAIN_BYTES:
-        with contextlib.suppress(aiohttp.ClientError):
-            await answer.read()
+    length = answer.headers.get('Content-Length')
+    if length is None:
+        # A stream may have no end; error pages have one.
+        is_short = answer.status >= 300
+    else:
+        is_short = length.isdecimal() and len(length) < 6 and int(length) <= DRAIN_BYTES
+    if not is_short:
+        return
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            size = 0
+            while size <= DRAIN_BYTES and (data := await answer.content.readany()):
+                size += len(data)
 
 
 def readable(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
@@ -183,7 +164,7 @@ def translated(error: Exception, host: str, timeout_seconds: float) -> EgressErr
             return Unreachable(f'{host} did not answer within {timeout_seconds:g} s', 'timeout')
         case aiohttp.ClientPayloadError():
             return Unreachable(f'{host} closed the connection in the middle of the body', 'closed')
-        case aiohttp.ClientConnectionError() | OSError():
+        case aiohttp.ClientConnectionError() | OSError() if not isinstance(error, LeftOver):
             return Unreachable(f'{host} closed the connection before the end', 'closed')
         case _:
             return Unreachable(f'{host} does not answer in HTTP as it should', 'protocol')

@@ -19,19 +19,11 @@ from worker.crawl.egress import (
 )
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
-from worker.crawl.retries import Trouble, retry_after_seconds, status_text, trouble_of
+from worker.crawl.retries import TRY_AGAIN, retry_after_seconds, status_text, trouble_of
 from worker.crawl.urls import join
 
 if TYPE_CHECKING:
     from worker.crawl.egress import Response
-
-TRY_AGAIN: Mapping[str, Trouble] = {
-    'dns': 'connection',
-    'connect': 'connection',
-    'timeout': 'connection',
-    'closed': 'connection',
-    'protocol': 'server',
-}
 
 
 class Get(Protocol):

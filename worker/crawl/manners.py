@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from worker import pipe
 from worker.crawl.charsets import decode
-from worker.crawl.egress_errors import EgressError, Refused
+from worker.crawl.egress_errors import EgressError, Refused, Unreachable
 from worker.crawl.hosts import Host
 from worker.crawl.link import Sender
 from worker.crawl.retries import (
     LONGEST_PAUSE_SECONDS,
+    TRY_AGAIN,
     pause_seconds,
     retry_after_seconds,
     status_text,
@@ -100,7 +101,8 @@ class Manners:
                 )
                 return
             why = f'its robots.txt cannot be had: {error or status_text(status)}'
-            if nth == self._tries:
+            is_final = isinstance(error, Unreachable) and error.kind not in TRY_AGAIN
+            if is_final or nth == self._tries:
                 break
             pause = patience_seconds or pause_seconds(nth, first_seconds=host.retry_seconds)
             pause = min(pause, LONGEST_WAIT_SECONDS)
@@ -115,7 +117,7 @@ class Manners:
 
     async def _fetch(
         self, egress: 'Egress', url: str
-    ) -> tuple[int, str | None, float | None, str | None]:
+    ) -> tuple[int, str | None, float | None, EgressError | None]:
         try:
             async with self._turns:
                 response = await egress.follow(
@@ -128,7 +130,7 @@ class Manners:
         except Refused:
             raise
         except EgressError as error:
-            return 0, None, None, str(error)
+            return 0, None, None, error
         if 300 <= response.status < 400:
             # RFC 9309: after five redirects it counts as not there.
             return 404, None, None, None

@@ -16,6 +16,7 @@ from worker.crawl.document_kinds import is_binary, kind_of
 from worker.crawl.drafts import MAX_CHARACTERS, bounded, run_hooks
 from worker.crawl.elsewhere import AT_ONCE_SECONDS, canonical_elsewhere, refresh_of
 from worker.crawl.extract import Extracted, Extractor, read_html
+from worker.crawl.extract.facts import MAX_HREF
 from worker.crawl.fetched import Fetched
 from worker.crawl.options import Options
 from worker.crawl.pages import Fingerprints, made_with, page_of
@@ -94,7 +95,8 @@ class Reader:
         )
         directives = extracted.robots | directives_of(response.headers, self._agent)
         base = join(url, extracted.base) or url if extracted.base else url
-        seconds, target = refresh_of(extracted.refresh, base=base, url=url)
+        refresh = response.headers.get('Refresh', '')[:MAX_HREF] or extracted.refresh
+        seconds, target = refresh_of(refresh, base=base, url=url)
         if target is not None and seconds <= AT_ONCE_SECONDS:
             return replace(skipped(response, 'redirect'), redirect=target)
         hrefs = [*self._hrefs(extracted), *([target] if target else [])]

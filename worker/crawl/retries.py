@@ -5,6 +5,7 @@ what a host does wrong with the patience of `hosts.py`.
 """
 
 import random
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -13,6 +14,14 @@ from typing import Literal
 # connection: no answer. server: an answer that says "not now". rate_limited: "not so fast".
 Trouble = Literal['connection', 'server', 'rate_limited']
 
+# By the kind of what was `Unreachable`; the others stay as they are.
+TRY_AGAIN: Mapping[str, Trouble] = {
+    'dns': 'connection',
+    'connect': 'connection',
+    'timeout': 'connection',
+    'closed': 'connection',
+    'protocol': 'server',
+}
 TRANSIENT = frozenset({408, 425, 500, 502, 504, *range(520, 525), 527, 530})
 RATE_LIMITED = frozenset({429, 503})
 # Whatever a site asks for, it is asked again within that time.

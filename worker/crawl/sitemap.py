@@ -1,8 +1,8 @@
 """Sitemaps of all kinds: urlset, sitemapindex, RSS, Atom and plain text, gzipped or not.
 
 Read as a stream with the standard library's expat, never as a tree. A document type is refused,
-and with it every entity of its own. What was read before a limit or an error is kept. Fetching,
-and joining what is found to the sitemap's URL, is left to the caller.
+and with it every entity of its own. What was read before a limit or an error is kept, and a bare
+ampersand is none. Fetching, and joining what is found to the sitemap's URL, is left to the caller.
 """
 
 import re
@@ -21,6 +21,11 @@ _GZIP = b'\x1f\x8b'
 _CHUNK = 64 * 1024
 _ROOT = re.compile(rb'<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]', re.IGNORECASE)
 _URL_LINE = re.compile(rb'https?://\S+[ \t]*(?:[\r\n]|\Z)', re.IGNORECASE)
+# One that begins no reference of XML's own; those in CDATA mean themselves.
+_AMPERSAND = re.compile(
+    rb'<!\[CDATA\[.*?(?:\]\]>|\Z)|&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)',
+    re.DOTALL,
+)
 _ROOTS = frozenset({'urlset', 'sitemapindex', 'rss', 'feed', 'rdf'})
 
 
@@ -38,17 +43,15 @@ class Sitemap:
 
 def parse_sitemap(body: bytes) -> Sitemap:
     """Read a sitemap of any kind."""
-    chunks = _chunks(body)
-    first = b''
-    for chunk in chunks:
-        first = (first + chunk).removeprefix(b'\xef\xbb\xbf').lstrip()
-        if first:
-            break
-    else:
-        raise NotASitemap('the sitemap is empty')
-    if first[:1] == b'<' or first[:2] in (b'\xff\xfe', b'\xfe\xff'):
-        return _Reader().read(first, chunks)
-    return _read_lines(first, chunks)
+    first, chunks = _begin(_chunks(body))
+    if first[:1] != b'<' and first[:2] not in (b'\xff\xfe', b'\xfe\xff'):
+        return _read_lines(first, chunks)
+    reader = _Reader()
+    sitemap = reader.read(first, chunks)
+    # In UTF-16 an ampersand is two bytes, and not looked for.
+    if reader.is_broken and b'\0' not in first:
+        sitemap = _Reader().read(*_begin(_with_ampersands_escaped(_chunks(body))))
+    return sitemap
 
 
 def looks_like_sitemap(body: bytes) -> bool:
@@ -86,6 +89,31 @@ def _chunks(body: bytes) -> Iterator[bytes]:
         rest = unzip.unused_data
 
 
+def _begin(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first piece, from where it begins to say something, and the others."""
+    first = b''
+    for chunk in chunks:
+        first = (first + chunk).removeprefix(b'\xef\xbb\xbf').lstrip()
+        if first:
+            return first, chunks
+    raise NotASitemap('the sitemap is empty')
+
+
+def _with_ampersands_escaped(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b''
+    for chunk in chunks:
+        rest += chunk
+        # Behind a tag there is nothing that the next piece could go on with.
+        end = rest.rfind(b'>') + 1 or (len(rest) if len(rest) > _CHUNK else 0)
+        yield _AMPERSAND.sub(_escaped, rest[:end])
+        rest = rest[end:]
+    yield _AMPERSAND.sub(_escaped, rest)
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b'&amp;' if found[0] == b'&' else found[0]
+
+
 class _Full(Exception):
     """A limit is reached: what is read is all there will be."""
 
@@ -97,6 +125,7 @@ class _Reader:
         self.pages: dict[str, None] = {}
         self.sitemaps: dict[str, None] = {}
         self.root = ''
+        self.is_broken = False
         self.open: list[str] = []
         self.text: list[str] | None = None
         self.length = 0
@@ -121,6 +150,7 @@ class _Reader:
                 raise
             if not self.root:
                 raise NotASitemap(f'the sitemap is not XML: {error}') from error
+            self.is_broken = True
         if self.root not in _ROOTS:
             raise NotASitemap(f'the sitemap is a document of type {self.root[:40]!r}')
         return Sitemap(pages=list(self.pages), sitemaps=list(self.sitemaps))

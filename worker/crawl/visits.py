@@ -102,7 +102,8 @@ class Visits:
             and self._strategy.follows('page', depth=task.depth)
             and self._manners.allows(host, canonical)
         ):
-            await self._frontier.prefer(task, fetched, canonical)
+            page = fetched.page and fetched_whole_next_time(fetched.page)
+            await self._frontier.prefer(task, replace(fetched, page=page), canonical)
         else:
             await self._frontier.finish(task, fetched)
 
@@ -130,6 +131,8 @@ class Visits:
     async def _take_trouble(
         self, host: Host, task: pipe.Task, fetched: Fetched, begun_at: float
     ) -> None:
+        if is_its_own_trouble(host, fetched):
+            fetched = replace(fetched, trouble='server')
         assert fetched.trouble is not None  # noqa: S101 - for the type checker
         now = asyncio.get_running_loop().time()
         is_left_alone = host.went_wrong(
@@ -184,6 +187,21 @@ class Visits:
         if fetched.retry_after_seconds is not None:
             return fetched.retry_after_seconds
         return pause_seconds(max(tries, 1), first_seconds=self._options.retry_seconds)
+
+
+def is_its_own_trouble(host: Host, fetched: Fetched) -> bool:
+    """Whether a page alone is unavailable: its host was well, and does not ask for patience.
+
+    Pages that are never to be had would otherwise hold up all others each time.
+    """
+    is_plain = fetched.http_status == 503 and fetched.retry_after_seconds is None
+    return is_plain and host.streak == 0 and host.pauses == 0
+
+
+def fetched_whole_next_time(page: pipe.Page) -> pipe.Page:
+    """A copy as it is stored if it is kept: a 304 would keep it when its original is there."""
+    made_with = f'{page.metadata.get("made_with")} copy'
+    return msgspec.structs.replace(page, metadata={**page.metadata, 'made_with': made_with})
 
 
 def refused(host: Host) -> Fetched:

@@ -17,7 +17,6 @@ from worker.crawl.extract.tabs import label_panels
 
 _ARTICLE = re.compile(r'"@type"\s*:\s*"(?:(?:News|Reportage)?Article|BlogPosting)"')
 _ARTICLE_WORDS = (
-    'itemprop="articleBody"',
     'schema.org/NewsArticle',
     'schema.org/BlogPosting',
     'schema.org/Article',
@@ -47,7 +46,12 @@ def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> s
 
 def says_article(html: str) -> bool:
     """Tell whether the page calls itself an article, in one of the ways of schema.org."""
-    return _ARTICLE.search(html) is not None or any(word in html for word in _ARTICLE_WORDS)
+    # Looking for a word takes a third of the time of a pattern that begins with it.
+    return (
+        ('"@type"' in html and _ARTICLE.search(html) is not None)
+        or ('schema.org/' in html and any(word in html for word in _ARTICLE_WORDS))
+        or 'itemprop="articleBody"' in html
+    )
 
 
 def full_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:

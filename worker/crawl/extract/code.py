@@ -4,10 +4,12 @@ Line numbers, prompts to copy and file names that highlighters put beside the co
 """
 
 import re
+from functools import lru_cache
 
 from worker.crawl.extract.tree import BLOCKS, Node
 
 MAX_LANGUAGE = 30
+REMEMBERED = 500
 _NUMBERS = re.compile(
     r'(?:^|[\s_-])(?:linenos?|linenumbers?|line-numbers?(?:-rows|-wrapper)?|codelinenumber|lnt?'
     r'|gutter|linenodiv|hljs-ln-numbers|copy-?(?:btn|button|code)|blob-num|ttc)(?:$|[\s_-])'
@@ -41,8 +43,8 @@ def code_block(node: Node, *, inside: Node | None = None) -> str:
     text = code_text(node)
     if not text:
         return ''
-    longest = max((len(run) for run in _TICKS.findall(text)), default=2)
-    fence = '`' * (longest + 1)
+    runs = _TICKS.findall(text) if '```' in text else ()
+    fence = '`' * (max(map(len, runs), default=2) + 1)
     language = language_of(node) or (language_of(inside) if inside is not None else '')
     return f'{fence}{language}\n{text}\n{fence}'
 
@@ -68,7 +70,7 @@ def _collect(node: Node, pieces: list[str]) -> None:
             pieces.append(child)
         elif child.tag == 'br':
             pieces.append('\n')
-        elif child.names and _NUMBERS.search(child.names):
+        elif child.names and _stand_beside(child.names):
             continue
         elif child.tag in BLOCKS:
             if pieces and not pieces[-1].endswith('\n'):
@@ -78,6 +80,12 @@ def _collect(node: Node, pieces: list[str]) -> None:
                 pieces.append('\n')
         else:
             _collect(child, pieces)
+
+
+# The words of code that is highlighted have the same few names, a thousand times on a page.
+@lru_cache(maxsize=REMEMBERED)
+def _stand_beside(names: str) -> bool:
+    return _NUMBERS.search(names) is not None
 
 
 def language_of(node: Node) -> str:
@@ -119,8 +127,13 @@ def _named_by(node: Node) -> str | None:
             brush = _BRUSH.search(node.get(name) or '')
             if brush is not None:
                 return brush[1]
+    return _language_in(node.names)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _language_in(names: str) -> str | None:
     for pattern in (_LANGUAGE, _SOURCE_CODE):
-        for language in pattern.findall(node.names):
+        for language in pattern.findall(names):
             # Of 'text-html-basic' the first word tells.
             language = language.removesuffix('-basic')
             if language not in _NOT_LANGUAGES and len(language) <= MAX_LANGUAGE:

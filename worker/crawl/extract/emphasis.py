@@ -21,6 +21,8 @@ MAX_PASSES = 4
 
 def settle(line: str) -> str:
     """Write the marks of a line whose white space is folded."""
+    if not _has_marks(line):
+        return line
     parts = _MARK.split(line)
     if _is_plain(parts):
         parts[1::2] = [_WRITTEN[mark] for mark in parts[1::2]]
@@ -39,6 +41,18 @@ def settle(line: str) -> str:
     for at in range(1, len(parts), 2):
         parts[at] = _WRITTEN[parts[at]] if at in pairs else ''
     return ''.join(parts)
+
+
+def _has_marks(line: str) -> bool:
+    # A pattern would take far longer to find that most lines have none.
+    return (
+        '\x02' in line
+        or '\x03' in line
+        or '\x04' in line
+        or '\x05' in line
+        or '\x06' in line
+        or '\x07' in line
+    )
 
 
 def _is_plain(parts: list[str]) -> bool:

@@ -6,6 +6,8 @@ wanted, and then every microsecond counts.
 
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from worker.crawl.extract.parser import Document, Element, fact_elements, is_of_html
 from worker.crawl.extract.tree import HEADINGS
 
@@ -17,8 +19,7 @@ MAX_HREF = 10_000
 MAX_MARKDOWN = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True, gc=False):
     href: str
     is_nofollow: bool
 

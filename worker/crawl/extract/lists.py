@@ -18,7 +18,11 @@ def add_blocks(blocks: list[str], inner: list[str]) -> None:
     if inner and blocks:
         if blocks[-1].startswith('- ') and inner[0].startswith('- '):
             inner[0] = _BULLET.sub('* ', inner[0])
-        elif _FIRST_NUMBER.match(blocks[-1]) and _FIRST_NUMBER.match(inner[0]):
+        elif (
+            inner[0][:1].isdigit()
+            and _FIRST_NUMBER.match(inner[0])
+            and _FIRST_NUMBER.match(blocks[-1])
+        ):
             inner[0] = _FIRST_NUMBER.sub(r'\1)', inner[0])
     blocks += inner
 

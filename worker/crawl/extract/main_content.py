@@ -38,7 +38,8 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main
     if title_at is not None:
         set_apart_what_comes_before(nodes, title_at)
     mark_junk(nodes, is_article=is_article)
-    measure(nodes)
+    # All others hold what they held.
+    measure([node for node in nodes if node.is_junk or node.has_junk or node.is_early])
     best = descend(claimed(nodes, is_article=is_article), is_article=is_article)
     if best.good < SUSPICIOUS * all_prose and all_prose > LITTLE_PROSE:
         # Names have dropped too much: once more by tags and roles alone.
@@ -146,7 +147,10 @@ def mark_junk(nodes: list[Node], *, is_article: bool | None) -> None:
         parent = node.parent
         if parent is None:
             continue
-        if parent.is_junk or (node.is_hidden and node.good <= most):
+        if parent.is_junk:
+            node.is_junk = True
+            continue
+        if node.is_hidden and node.good <= most:
             node.is_junk = True
         elif parent.is_code or node.tag == 'pre':
             node.is_code = True
@@ -156,6 +160,15 @@ def mark_junk(nodes: list[Node], *, is_article: bool | None) -> None:
             node.is_junk = vocabulary.is_navigation(node)
         elif not node.has_title or node.tag == 'header':
             node.is_junk = vocabulary.is_junk(node, is_article=is_article)
+        if node.is_junk:
+            note_junk(parent)
+
+
+def note_junk(node: Node) -> None:
+    above: Node | None = node
+    while above is not None and not above.has_junk:
+        above.has_junk = True
+        above = above.parent
 
 
 def protect(node: Node) -> None:
@@ -182,7 +195,7 @@ def claimed(nodes: list[Node], *, is_article: bool) -> Node:
             levels[0].append(node)
         elif node.tag == 'article' or node.role == 'article':
             levels[1].append(node)
-        if vocabulary.is_body(node):
+        if node.names and vocabulary.is_body(node):
             levels[2].append(node)
     for level, share in zip(levels, (0.25, 0.35, 0.5), strict=True):
         inside = [node for node in level if is_inside(node, region)]

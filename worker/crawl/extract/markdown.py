@@ -15,6 +15,7 @@ from worker.crawl.extract.inline import (
     Inline,
     code_span,
     finished,
+    folded,
     is_formula,
     out_of_link,
     with_brackets,
@@ -71,14 +72,16 @@ class Writer:
         """Write what is inside as blocks, one string each."""
         blocks: list[str] = []
         pieces: list[str] = []
+        inline = self.inline
         for child in node.children:
             if isinstance(child, str):
-                pieces.append(self.inline.escape(child))
+                if pieces or not child.isspace():
+                    pieces.append(inline.escape(child))
             elif child.is_junk:
                 continue
             elif not child.has_block:
                 if child.names != 'lang ' or not _has_code(node):
-                    self.inline.write(child, pieces)
+                    inline.write(child, pieces)
             else:
                 if pieces:
                     self._end_paragraph(pieces, blocks)
@@ -86,14 +89,14 @@ class Writer:
                 if self.written > MAX_MARKDOWN:
                     break
                 if child.label:
-                    self._add(f'**{self.inline.escape(child.label)}**', blocks)
+                    self._add(f'**{inline.escape(child.label)}**', blocks)
                 self._block(child, blocks)
         if pieces:
             self._end_paragraph(pieces, blocks)
         return blocks
 
     def _end_paragraph(self, pieces: list[str], blocks: list[str]) -> None:
-        text = ' '.join(''.join(pieces).split())
+        text = folded(''.join(pieces))
         if not text:
             return
         if BREAK not in text:
@@ -312,6 +315,8 @@ class Writer:
 
 def prefixed(text: str, first: str, others: str) -> str:
     """Put `first` before the first line and `others` before each other that is not empty."""
+    if '\n' not in text:
+        return first + text
     lines = text.split('\n')
     bare = others.rstrip()
     rest = [others + line if line else bare for line in lines[1:]]
@@ -354,6 +359,9 @@ def _definition_parts(node: Node) -> list[Node]:
 
 
 def _start_escaped(text: str) -> str:
+    # Quicker than the pattern, and the end of it for most lines.
+    if text[:1].isalpha():
+        return text
     found = _LINE_START.match(text)
     if found is None:
         return text

@@ -34,6 +34,8 @@ _COSTLY = re.compile(rf'<(?=[hHbBcCeEfFiInNsStTuU])(?:({_ROOT})|(?:{_FORMATTING}
 _OPENED_OR_CLOSED = re.compile(rf'<(/?)({_FORMATTING})(?=[\s/>])')
 # Nobody sees them, and the parser keeps a note of each: ten megabytes of them would be 300.
 _ERRORS = re.compile('[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]+')
+_ASCII_ERRORS = bytes(number for number in range(128) if _ERRORS.match(chr(number)))
+_LATIN_ERROR = re.compile(b'\xc2[\x80-\x9f]')
 _FACTS = ('a', 'area', 'meta', 'link', 'base', 'title', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6')
 
 
@@ -54,9 +56,16 @@ class TooCostly(Exception):
 
 def parse_html(html: str) -> Document:
     check_cost(html)
-    if len(html) > LARGE:
+    if len(html) > LARGE and _may_hold_errors(html):
         html = _ERRORS.sub('', html)
     return parse(html, positions=False)
+
+
+def _may_hold_errors(html: str) -> bool:
+    """Look for errors, in a fraction of the time of the pattern that takes them away."""
+    raw = html.encode('utf-8', 'replace')
+    without = raw.translate(None, _ASCII_ERRORS)
+    return len(without) < len(raw) or _LATIN_ERROR.search(raw) is not None
 
 
 def check_cost(html: str) -> None:
@@ -114,32 +123,28 @@ def build_tree(document: Document) -> list[Node]:
     # Few elements have these, so that asking for all at once is cheaper than asking each.
     unusual = frozenset(body.select(_UNUSUAL))
     unfolded: set[str] = set()
-    root = Node('body', body, None)
-    nodes = [root]
-    node = root
+    above = Node('body', body, None)
+    nodes = [above]
     children: Iterator[ParsedNode] = iter(body)
     stack: list[tuple[Iterator[ParsedNode], Node]] = []
     while True:
-        append = node.children.append
+        append = above.children.append
         for child in children:
             if type(child) is Text:
                 data = child.data
                 append(data)
-                if not data.isspace():
-                    node.own += len(data.strip())
+                above.own += len(data.strip())
             elif type(child) is Element:
                 tag = child.tag
                 if tag in DROPPED:
-                    if (tag != 'button' and tag != 'script') or not _is_kept(child, tag, node):
+                    if (tag != 'button' and tag != 'script') or not _is_kept(child, tag, above):
                         continue
-                    if (controlled := _unfolds(child, node)) is not None:
+                    if (controlled := _unfolds(child, above)) is not None:
                         unfolded.add(controlled)
                 if len(nodes) > MAX_NODES:
                     return nodes
-                stack.append((children, node))
-                children = iter(child)
-                if len(stack) < MAX_DEPTH or tag in _SHALLOW:
-                    above = node
+                node = above
+                if len(stack) < MAX_DEPTH - 1 or tag in _SHALLOW:
                     node = Node(tag, child, above)
                     append(node)
                     above.elements.append(node)
@@ -150,11 +155,20 @@ def build_tree(document: Document) -> list[Node]:
                         node.names = f'{names or ""} {identity or ""}'[:MAX_NAMES].lower()
                     if unusual and child in unusual:
                         _note_unusual(node, unfolded)
-                break
+                count = len(child)
+                if count == 1 and type(only := child[0]) is Text:
+                    # As in most elements: not worth a turn of its own.
+                    data = only.data
+                    node.children.append(data)
+                    node.own += len(data.strip())
+                elif count:
+                    stack.append((children, above))
+                    children, above = iter(child), node
+                    break
         else:
             if not stack:
                 return nodes
-            children, node = stack.pop()
+            children, above = stack.pop()
 
 
 def release(nodes: list[Node]) -> None:

@@ -113,10 +113,15 @@ def _grid(rows: list[list[Node]], writer: Writer) -> list[list[str]]:
     for row in rows:
         line: list[str] = []
         for cell in row:
-            _fill(line, spans)
+            if spans:
+                _fill(line, spans)
             text = _cell_text(cell, writer)
-            width = min(_span(cell.get('colspan')), MAX_COLUMNS)
-            height = _span(cell.get('rowspan'))
+            across, down = cell.get('colspan'), cell.get('rowspan')
+            if across is None and down is None and len(line) < MAX_COLUMNS:
+                line.append(text)
+                continue
+            width = min(_span(across), MAX_COLUMNS)
+            height = _span(down)
             for offset in range(width):
                 if len(line) >= MAX_COLUMNS:
                     break
@@ -146,7 +151,10 @@ def _fill(line: list[str], spans: dict[int, tuple[int, str]]) -> None:
 
 
 def _cell_text(cell: Node, writer: Writer) -> str:
-    if not cell.has_inner_block and not any(child.tag == 'br' for child in cell.elements):
+    has_lines = cell.elements and (
+        cell.has_inner_block or any(child.tag == 'br' for child in cell.elements)
+    )
+    if not has_lines:
         return writer.inline.line(cell).replace('|', '\\|')
     was_cell, writer.is_cell = writer.is_cell, True
     blocks = writer.blocks(cell)

@@ -39,6 +39,8 @@ class Node:
         'good',
         'has_block',
         'has_inner_block',
+        # Whether anything inside is junk.
+        'has_junk',
         'has_title',
         # Characters outside of inner blocks: all, and those in links.
         'inline',
@@ -81,6 +83,7 @@ class Node:
         self.names = ''
         self.role: str | None = None
         self.label = ''
+        self.has_junk = False
         self.has_title = False
         self.is_code = False
         self.is_early = False

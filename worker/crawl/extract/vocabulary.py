@@ -69,9 +69,9 @@ def is_junk(node: Node, *, is_article: bool) -> bool:
         return False
     if tag == 'aside' and _NOTE.search(node.names):
         return False
-    if tag in (_ARTICLE_TAGS if is_article else _TAGS) or node.role in _ROLES:
+    if tag in (_ARTICLE_TAGS if is_article else _TAGS) or (node.role and node.role in _ROLES):
         return True
-    return bool(node.names) and _are_junk(node.names, is_article)
+    return node.names != '' and _are_junk(node.names, is_article)
 
 
 def is_navigation(node: Node) -> bool:

@@ -1,0 +1,185 @@
+"""What a server says on one connection, made fit for aiohttp's parser.
+
+The parser refuses much that browsers put up with, and would take whatever lies on a connection for
+the answer to the next request. So each head goes in alone and mended, and what follows a response
+closes the connection and is not looked at. For `exchange.py`.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http_exceptions import HttpProcessingError
+
+# Of a whole head, as Chromium has it: lists of links to preload and of allowed sources grow long.
+HEAD_BYTES = 256 * 1024
+HEADER_LINES = 500
+# Interim responses (100 to 199) before the real one.
+MOST_INTERIM = 10
+
+_ASKED_AGAIN = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
+_BEGINNING = b'HTTP/'
+_END = re.compile(rb'\n\r?\n')
+_INTERIM = re.compile(rb'HTTP/\S+ 1(?!01)[0-9]{2}[ \r\n]')
+_NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_TOKEN = re.compile(_NAME)
+_PLAIN = re.compile(rb'[^\r\n]*+\r?\n(?:(?:%s:|[ \t])[^\r\n\0]*+\r?\n)*+\r?\n' % _NAME)
+# What is said about the length of the body, and how that is usually done.
+_LENGTHS = re.compile(rb'\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)')
+_CLEAR = re.compile(rb'[0-9]+|chunked')
+_LINE_END = re.compile(rb'\r?\n')
+_UNFIT = re.compile(rb'[\r\0]')
+_FRAMING = (b'transfer-encoding', b'content-length')
+
+
+class LeftOver(aiohttp.ServerDisconnectedError):
+    """No HTTP on a used connection: perhaps the rest of the answer before, a body behind a 304.
+
+    aiohttp asks again, once, on another connection.
+    """
+
+
+class Connector(aiohttp.TCPConnector):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = functools.partial(Connection, loop=self._loop)
+
+
+class Connection(ResponseHandler):
+    # What has come of the head that is waited for; None once it is over.
+    _head: bytearray | None = None
+    _interims = 0
+    _requests = 0
+
+    def set_response_params(self, **params: Any) -> None:
+        self._head = bytearray()
+        self._interims = 0
+        self._requests += 1
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        if data and self._head is not None:
+            data = self._take_head(self._head, data)
+            if not data:
+                return
+        if data and self._is_over:
+            # Nobody asked for it: taken for the next answer, it would shift all that follow.
+            self._close()
+        else:
+            super().data_received(data)
+
+    def set_exception(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, exc: BaseException, *cause: BaseException
+    ) -> None:
+        """End a body that turns out to be no HTTP; by aiohttp its reader would wait for more.
+
+        And say it plainly where a server hangs up on a new connection. To aiohttp it is always one
+        that the server was about to close, and it would ask again at once.
+        """
+        body = self._payload
+        if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
+            body.set_exception(aiohttp.ClientError(exc.message))
+        is_stale = self._requests > 1 and self._head is not None and not self._head
+        if isinstance(exc, _ASKED_AGAIN) and not is_stale:
+            exc = aiohttp.ClientConnectionError(str(exc))
+        super().set_exception(exc, *cause)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether a response was asked for and has come to its end."""
+        if self._parser is None or self._head is not None or self._upgraded:
+            return False
+        return self._payload is None or self._payload.is_eof()
+
+    def _take_head(self, begun: bytearray, data: bytes) -> bytes:
+        """Pass a head on once it is whole; answers what has come after it."""
+        while True:
+            if not begun:
+                data = data.lstrip(b'\r\n')
+            seen = len(begun)
+            begun += data
+            if not begun.startswith(_BEGINNING[: len(begun)]):
+                return self._refuse_beginning(is_first=not seen)
+            end = _END.search(begun, max(seen - 2, 0))
+            if (end.end() if end else len(begun)) > HEAD_BYTES:
+                return self._refuse('a head without end')
+            if end is None:
+                return b''
+            head, data = bytes(begun[: end.end()]), bytes(begun[end.end() :])
+            begun.clear()
+            if _INTERIM.match(head) is None:
+                break
+            self._interims += 1
+            if self._interims > MOST_INTERIM:
+                return self._refuse('interim responses without end')
+        if head.count(b'\n') > HEADER_LINES:
+            return self._refuse('more headers than anybody reads')
+        self._head = None
+        mended = mend(head)
+        if mended is not head:
+            # Where it was in doubt what belongs to it, nothing else is read.
+            self.force_close()
+        super().data_received(mended)
+        return data
+
+    def _refuse_beginning(self, *, is_first: bool) -> bytes:
+        if self._requests == 1 or not is_first:
+            return self._refuse('no HTTP')
+        self._close()
+        super().set_exception(LeftOver())
+        return b''
+
+    def _refuse(self, why: str) -> bytes:
+        self._close()
+        self.set_exception(HttpProcessingError(message=why))
+        return b''
+
+    def _close(self) -> None:
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
+
+
+def mend(head: bytes) -> bytes:
+    """A head as browsers read it; the very same where there is nothing to mend.
+
+    Lines that are no headers go. So does a Content-Length beside chunks, and one that says again
+    what another has said; those that differ stay, and are refused.
+    """
+    said = _LENGTHS.findall(head.lower())
+    if _PLAIN.fullmatch(head) and (not said or (len(said) == 1 and _CLEAR.fullmatch(said[0]))):
+        return head
+    status, *lines = _LINE_END.split(head.rstrip(b'\r\n'))
+    headers: list[tuple[bytes, bytes]] = []
+    for line in lines:
+        name, colon, value = line.partition(b':')
+        name = name.rstrip()
+        if line[:1] in (b' ', b'\t') and headers:
+            headers[-1] = (headers[-1][0], headers[-1][1] + b' ' + line.strip())
+        elif colon and _TOKEN.fullmatch(name) is not None:
+            headers.append((name, value.strip()))
+    framing = framing_of(headers)
+    kept = [pair for pair in headers if pair[0].lower() not in _FRAMING]
+    fields = (name + b': ' + _UNFIT.sub(b' ', value) for name, value in [*kept, *framing])
+    return b'\r\n'.join([status, *fields, b'', b''])
+
+
+def framing_of(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers that say where a body ends: chunks before lengths, and each once."""
+    codings, lengths = (
+        dict.fromkeys(
+            part.strip().lower()
+            for name, value in headers
+            if name.lower() == wanted
+            for part in value.split(b',')
+            if part.strip()
+        )
+        for wanted in _FRAMING
+    )
+    codings.pop(b'identity', None)
+    if codings:
+        return [(b'Transfer-Encoding', b', '.join(codings))]
+    return [(b'Content-Length', length) for length in lengths]
