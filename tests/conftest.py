@@ -4,6 +4,8 @@ Each test that asks for `server` or `database` runs once per PostgreSQL version 
 lives for the run, in a directory and on a port of its own, so that two runs never meet.
 """
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,10 @@ from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
 
+# Databases of tests are made by the hundred: in memory, where there is plenty of it.
+MEMORY = Path('/dev/shm')  # noqa: S108 - directories in it have names of their own
+PLENTY_BYTES = 12 * 1024**3
+
 # The gateway stands in front of the Postgres of the wheel; --postgres 15 tries it on another.
 GATEWAY_VERSIONS = (18,)
 
@@ -23,6 +29,17 @@ GATEWAY_VERSIONS = (18,)
 EXAMPLES = hypothesis.settings(database=None, deadline=None, print_blob=True)
 hypothesis.settings.register_profile('default', EXAMPLES, derandomize=True, max_examples=200)
 hypothesis.settings.register_profile('soak', EXAMPLES, max_examples=5000)
+
+
+# What takes a minute or more. When it comes first, the processes of `make test` end together.
+LONG_FILES = (
+    'test_benchmarks',
+    'test_worker',
+    'test_model',
+    'test_crawl_command',
+    'test_crawl_kills',
+    'test_commands',
+)
 
 
 def is_about_the_gateway(name: str) -> bool:
@@ -37,6 +54,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=VERSIONS,
         help='run only on this PostgreSQL version (may be repeated)',
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > PLENTY_BYTES:
+        # Of the programs that tests start, too.
+        tempfile.tempdir = os.environ.setdefault('TMPDIR', str(MEMORY))
+    if hasattr(config.option, 'loadscopereorder'):
+        # Else xdist begins with the files of the most tests.
+        config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: (item.path.stem not in LONG_FILES, item.path.parent.name == 'unit'))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

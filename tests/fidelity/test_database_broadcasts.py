@@ -206,8 +206,12 @@ async def test_what_was_missed_can_be_replayed(live: Live, project: Project, own
 
 async def test_a_limited_replay_has_the_newest(live: Live, project: Project, owner: User) -> None:
     job_id = project.enqueue(owner)['id']
-    for button in ('pause', 'resume', 'pause'):
-        await press(project, owner, f'{button}_crawl_job', job_id)
+    async with live.connect(project.publishable_key, owner.token) as browser:
+        # Told by then: what is left out of the replay is not on its way either.
+        witness = await join(browser, f'crawl_job:{job_id}')
+        for button in ('pause', 'resume', 'pause'):
+            await press(project, owner, f'{button}_crawl_job', job_id)
+        await witness.hear_all(3)
     async with live.connect(project.publishable_key, owner.token) as browser:
         heard = await join(browser, f'crawl_job:{job_id}', {'since': an_hour_ago(), 'limit': 2})
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import jwt
 import pytest
 
+from tests.support.http import http
 from tests.support.project import Project, User
 from tests.support.rest_clients import Rest
 
@@ -244,7 +244,7 @@ def test_a_wrong_key_is_refused(rest: Rest, key: str) -> None:
 
 
 def test_a_key_is_asked_for(project: Project) -> None:
-    answer = httpx.post(f'{project.url}/rest/v1/rpc/crawl_queue_stats', json={}, timeout=30)
+    answer = http.post(f'{project.url}/rest/v1/rpc/crawl_queue_stats', json={})
 
     assert (answer.status_code, answer.json()['message']) == (401, 'No API key found in request')
 
@@ -254,16 +254,15 @@ def test_a_page_of_another_origin_may_ask_and_read_the_answer(
 ) -> None:
     url = f'{project.url}/rest/v1/rpc/crawl_progress'
     origin = {'Origin': 'https://page.example'}
-    asked = httpx.options(
+    asked = http.options(
         url,
         headers={
             **origin,
             'Access-Control-Request-Method': 'POST',
             'Access-Control-Request-Headers': 'apikey,authorization,content-type,x-client-info',
         },
-        timeout=30,
     )
-    refused = httpx.post(
+    refused = http.post(
         url,
         headers={
             **origin,
@@ -271,7 +270,6 @@ def test_a_page_of_another_origin_may_ask_and_read_the_answer(
             'Authorization': f'Bearer {owner.token}',
         },
         json={'p_job_id': NOBODY},
-        timeout=30,
     )
 
     assert asked.is_success
@@ -286,11 +284,10 @@ def test_a_browser_may_not_use_the_secret_key(project: Project) -> None:
     if not project.secret_key.startswith('sb_secret_'):
         pytest.skip('needs a secret key of the newer form, sb_secret_…')
 
-    answer = httpx.post(
+    answer = http.post(
         f'{project.url}/rest/v1/rpc/crawl_queue_stats',
         headers={'apikey': project.secret_key, 'User-Agent': 'Mozilla/5.0 (X11; Linux x86_64)'},
         json={},
-        timeout=30,
     )
 
     assert answer.status_code == 401

@@ -49,7 +49,7 @@ async def test_a_client_rejoins_with_its_newest_token(
 ) -> None:
     gateway = project.own_gateway(WHY)
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
-    short = gateway.keys.user_token(str(owner.id), seconds=4)
+    short = gateway.keys.user_token(str(owner.id), seconds=5)
     async with (
         live.connect(project.publishable_key, short) as browser,
         live.connect(project.publishable_key, short) as forgetful,

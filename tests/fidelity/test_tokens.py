@@ -101,7 +101,7 @@ async def test_a_join_with_an_expired_token_is_refused(
 async def test_a_channel_ends_with_its_token(live: Live, project: Project, owner: User) -> None:
     keys = project.own_gateway('tokens of Auth last an hour').keys
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
-    short = keys.user_token(str(owner.id), seconds=2)
+    short = keys.user_token(str(owner.id), seconds=3)
     async with live.connect(project.publishable_key, short) as browser:
         channel = await join(browser, topic)
 
@@ -114,7 +114,7 @@ async def test_a_channel_outlives_the_token_it_was_joined_with(
 ) -> None:
     keys = project.own_gateway('tokens of Auth last an hour').keys
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
-    short = keys.user_token(str(owner.id), seconds=3)
+    short = keys.user_token(str(owner.id), seconds=4)
     async with (
         live.connect(project.publishable_key, short) as browser,
         live.connect(project.publishable_key, short) as forgetful,

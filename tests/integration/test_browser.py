@@ -66,7 +66,7 @@ async def browser(pages: Any, **options: Any) -> AsyncGenerator[tuple[BrowserFet
 
 async def show(fetcher: BrowserFetcher, url: str, **options: Any) -> Any:
     options.setdefault('max_bytes', MEGABYTE)
-    options.setdefault('timeout_seconds', 20)
+    options.setdefault('timeout_seconds', 60)
     return await fetcher.fetch(url, **options)
 
 
@@ -265,10 +265,13 @@ def test_a_page_that_never_ends_loading_is_taken_as_it_is() -> None:
     pages = {
         '/': html('<p>text</p><script>fetch("/never")</script><script src=/never></script>'),
         '/never': silent(),
+        '/ready': html('<p>text</p>'),
     }
 
     async def run() -> None:
         async with browser(pages) as (fetcher, site):
+            # The browser is there by then: the time is for the page.
+            await show(fetcher, site.url('/ready'))
             response = await show(fetcher, site.url(), timeout_seconds=6)
             assert b'<p>text</p>' in response.body
 
@@ -292,7 +295,7 @@ def test_what_scripts_load_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         pages: dict[str, Any] = {'/': script('fetch("/endless")'), '/endless': endless}
         async with browser(pages) as (fetcher, site):
             shown = asyncio.ensure_future(show(fetcher, site.url()))
-            await asyncio.wait_for(is_cut.wait(), 15)
+            await asyncio.wait_for(is_cut.wait(), 60)
             assert (await shown).status == 200
 
     asyncio.run(run())

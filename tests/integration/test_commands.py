@@ -40,7 +40,7 @@ class User:
             env={**self.environment, **variables},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
@@ -84,10 +84,10 @@ class Watching:
         return [snapshot['status'] for snapshot in self.snapshots]
 
     def wait_for(self, status: str) -> None:
-        wait_until(lambda: status in self.statuses, seconds=20, what=status)
+        wait_until(lambda: status in self.statuses, what=status)
 
     def end(self) -> int:
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=60)
         self._reader.join()
         return code
 
@@ -441,7 +441,7 @@ def without_realtime(url: str) -> Generator[str]:
     thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield addresses[0]
     finally:
         loop.call_soon_threadsafe(stop.set)

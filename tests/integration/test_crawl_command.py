@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from local.demo_site import DemoSite
+from tests.support.site import Site, page
 from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User
 from tests.support.waiting import wait_until
@@ -30,10 +31,15 @@ def site() -> Iterator[DemoSite]:
 
 
 @pytest.fixture(scope='module')
-def user() -> Iterator[User]:
-    """In a directory with a stack that runs."""
+def stack() -> Iterator[StackProcess]:
     with own_stack() as stack:
-        yield User(stack.directory.parent)
+        yield stack
+
+
+@pytest.fixture(scope='module')
+def user(stack: StackProcess) -> User:
+    """In a directory with a stack that runs."""
+    return User(stack.directory.parent)
 
 
 def job_of(said: str) -> str:
@@ -201,14 +207,15 @@ def test_the_export_of_another_site_is_told_before_the_crawl(user: User) -> None
     user.run('crawl', 'https://MINE.example:443/?pages=1', *NULL, '--export', 'taken')
 
 
-def test_the_project_of_the_environment_is_used_and_named(directory: Path) -> None:
-    with StackProcess(directory / 'far/away') as stack:
-        user = User(directory, **project_of(stack))
-        done = user.run('crawl', 'https://remote.example/?pages=3', *NULL)
+def test_the_project_of_the_environment_is_used_and_named(
+    directory: Path, stack: StackProcess
+) -> None:
+    user = User(directory, **project_of(stack))
+    done = user.run('crawl', 'https://remote.example/?pages=3', *NULL)
 
-        assert f'on {stack.url}, the project of SUPABASE_URL' in done.stderr
-        assert ': 3 pages,' in done.stdout
-        assert not (directory / '.silkline').exists()
+    assert f'on {stack.url}, the project of SUPABASE_URL' in done.stderr
+    assert ': 3 pages,' in done.stdout
+    assert not (directory / '.silkline').exists()
 
 
 def test_a_project_that_has_workers_is_not_given_another(directory: Path) -> None:
@@ -218,7 +225,7 @@ def test_a_project_that_has_workers_is_not_given_another(directory: Path) -> Non
         assert process.stderr is not None
         assert any('the workers of the project are busy' in line for line in process.stderr)
         os.kill(process.pid, signal.SIGINT)
-        output = process.communicate(timeout=40)[0]
+        output = process.communicate(timeout=100)[0]
 
         assert process.returncode == 130
         assert output.startswith('stopped: 0 pages')
@@ -247,7 +254,7 @@ def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
     process = user.start('crawl', f'{LONG_SITE}&n={number}', *NULL, *ALLOW)
     job, children = wait_for_pages(process)
     os.kill(process.pid, number)
-    output = process.communicate(timeout=40)[0]
+    output = process.communicate(timeout=100)[0]
 
     assert process.returncode == 130
     assert output.startswith('stopped in ')
@@ -262,15 +269,20 @@ def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
 
 
 def test_a_crawl_whose_worker_is_killed_goes_on_with_another(user: User) -> None:
-    process = user.start('crawl', 'https://killed.example/?pages=120&delay_ms=100', *NULL)
-    job, [worker] = wait_for_pages(process)
-    os.kill(worker, signal.SIGKILL)
-    output, said = process.communicate(timeout=60)
+    pages = {f'/{number}': page(text=f'Page {number}.') for number in range(1, 30)}
+    with Site({'/': page(*pages), **pages}) as site:
+        # Not over before the worker is killed.
+        site.answer_only(10)
+        process = user.start('crawl', f'{site.url}/', *ALLOW)
+        job, [worker] = wait_for_pages(process)
+        os.kill(worker, signal.SIGKILL)
+        site.answer_all()
+        output, said = process.communicate(timeout=100)
 
     assert process.returncode == 0, said
     assert 'the worker was killed; another one goes on' in said
-    assert ': 120 pages,' in output
-    assert len(user.lines('pages', job, '--jsonl')) == 120
+    assert ': 30 pages,' in output
+    assert len(user.lines('pages', job, '--jsonl')) == 30
 
 
 def test_interrupted_twice_a_crawl_ends_at_once(user: User) -> None:
@@ -281,7 +293,7 @@ def test_interrupted_twice_a_crawl_ends_at_once(user: User) -> None:
     assert process.stderr is not None
     assert any('Ctrl-C again ends at once' in line for line in process.stderr)
     os.kill(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=20)[1]
+    said = process.communicate(timeout=60)[1]
 
     assert process.returncode == 130
     assert f'ended at once; silkline show {job}' in said
@@ -299,7 +311,7 @@ def test_interrupted_while_it_writes_files_a_crawl_ends_at_once(user: User) -> N
     assert process.stdout is not None
     assert any(line.startswith('To see them:') for line in process.stdout)
     os.kill(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=20)[1]
+    said = process.communicate(timeout=60)[1]
 
     assert process.returncode == 130
     assert 'Traceback' not in said

@@ -10,7 +10,7 @@ from tests.support.queue import claim_one, enqueue, job_row, silence
 from tests.support.servers import MIGRATIONS
 from tests.support.waiting import wait_until
 
-SECONDS_TO_THE_NEXT_MINUTE = 70.0
+SECONDS_TO_THE_NEXT_MINUTE = 100.0
 SCHEDULES = ['silkline-forget-cron-history', 'silkline-maintain']
 
 

@@ -59,7 +59,7 @@ def test_the_demo_crawls_and_leaves_nothing_behind(directory: Path) -> None:
     assert '  stored   1 changed, 13 unchanged\n' in done.stdout
     assert 'silkline crawl https://' in done.stdout
     assert list(directory.iterdir()) == []
-    assert processes_in(directory) == []
+    wait_until(lambda: processes_in(directory) == [], what='the end of all')
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
@@ -87,4 +87,4 @@ def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
 
     assert code == 130, said
     assert list(directory.iterdir()) == []
-    wait_until(lambda: processes_in(directory) == [], seconds=10, what='the end of all')
+    wait_until(lambda: processes_in(directory) == [], what='the end of all')

@@ -19,7 +19,7 @@ def packed(body: bytes, encoding: str, *, length: int | None = None) -> bytes:
 def brotli(data: bytes) -> bytes:
     import brotli as module  # pyright: ignore[reportMissingTypeStubs]
 
-    return bytes(module.compress(data))
+    return bytes(module.compress(data, quality=1))
 
 
 def zstd(data: bytes, level: int = 3) -> bytes:

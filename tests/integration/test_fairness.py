@@ -20,7 +20,8 @@ from tests.support.queue import (
 )
 from tests.support.servers import Server
 
-BACKLOG = 100_000
+# As many on one version as the design promises; the others show the same with fewer.
+BACKLOG, LESS_BACKLOG = 100_000, 10_000
 # Of DESIGN section 3; the API cuts calls at 8.
 SECONDS_OF_A_CALL = 2.0
 PER_CALL = 10_000
@@ -50,11 +51,11 @@ def unlimited(database: Database) -> Database:
 
 @pytest.fixture(scope='module')
 def backlog(server: Server, template: str) -> Iterator[tuple[Database, UUID]]:
-    """A queue in which one user has 100,000 jobs, and that user."""
+    """A queue in which one user has very many jobs, and that user."""
     with server.database(template) as database:
         set_limits(database, max_open_jobs_per_user=None, max_jobs_per_user_per_day=None)
         user = database.user()
-        enqueue_many(database, user, BACKLOG)
+        enqueue_many(database, user, BACKLOG if server.version == 18 else LESS_BACKLOG)
         yield database, user
 
 

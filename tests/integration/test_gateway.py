@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
+from tests.support.http import http
 from tests.support.waiting import wait_until
 
 RPC = '/rest/v1/rpc/pending_crawl_work'
@@ -35,7 +35,7 @@ def test_each_key_stands_for_its_role(gateway: GatewayThread, database: Database
     bearer = {'apikey': keys.publishable}
 
     def role(**headers: str) -> object:
-        return httpx.post(f'{gateway.url}/rest/v1/rpc/my_role', headers=headers).json()
+        return http.post(f'{gateway.url}/rest/v1/rpc/my_role', headers=headers).json()
 
     wait_until(lambda: role(apikey=keys.publishable) == 'anon', what='the function to be known')
     assert role(apikey=keys.anon) == 'anon'
@@ -58,7 +58,7 @@ def test_a_call_without_a_right_key_is_refused(
     gateway: GatewayThread, key: str, message: str
 ) -> None:
     headers = [(b'apikey', key.encode())] if key else []
-    answer = httpx.post(gateway.url + RPC, headers=headers, json={})
+    answer = http.post(gateway.url + RPC, headers=headers, json={})
 
     assert answer.status_code == 401
     assert answer.json()['message'] == message
@@ -66,14 +66,14 @@ def test_a_call_without_a_right_key_is_refused(
 
 
 def test_a_worker_token_is_no_key(gateway: GatewayThread) -> None:
-    answer = httpx.post(gateway.url + RPC, headers={'apikey': gateway.keys.crawl_worker}, json={})
+    answer = http.post(gateway.url + RPC, headers={'apikey': gateway.keys.crawl_worker}, json={})
 
     assert answer.status_code == 401
 
 
 def test_a_secret_key_is_refused_from_a_browser(gateway: GatewayThread) -> None:
     headers = {'apikey': gateway.keys.secret, 'User-Agent': 'Mozilla/5.0 (X11; Linux x86_64)'}
-    answer = httpx.post(gateway.url + RPC, headers=headers, json={})
+    answer = http.post(gateway.url + RPC, headers=headers, json={})
 
     assert answer.status_code == 401
     assert 'browser' in answer.json()['message']
@@ -84,7 +84,7 @@ def test_urls_and_tokens_may_be_as_long_as_on_supabase(
 ) -> None:
     token = gateway.keys.sign({'role': 'service_role', 'groups': ['g' * 9000]})
     ids = ','.join(str(database.user()) for _ in range(300))
-    answer = httpx.get(
+    answer = http.get(
         f'{gateway.url}/rest/v1/crawl_jobs?select=id&id=in.({ids})',
         headers={'apikey': gateway.keys.publishable, 'Authorization': f'Bearer {token}'},
     )
@@ -96,7 +96,7 @@ def test_a_page_of_any_origin_may_ask_and_may_read_answers_and_errors(
     gateway: GatewayThread,
 ) -> None:
     origin = {'Origin': 'https://app.example'}
-    asked = httpx.options(
+    asked = http.options(
         gateway.url + RPC,
         headers={
             **origin,
@@ -110,7 +110,7 @@ def test_a_page_of_any_origin_may_ask_and_may_read_answers_and_errors(
 
     headers = {**origin, 'apikey': gateway.keys.service_role}
     for path, status in ((RPC, 200), ('/rest/v1/rpc/nothing', 404), ('/nowhere', 405)):
-        answer = httpx.post(gateway.url + path, headers=headers, json={})
+        answer = http.post(gateway.url + path, headers=headers, json={})
         assert answer.status_code == status
         assert answer.headers['Access-Control-Allow-Origin'] == '*'
 
@@ -123,26 +123,26 @@ def test_a_name_that_a_website_points_here_is_refused(gateway: GatewayThread) ->
         (f'localhost:{gateway.port}', 200),
         ('127.0.0.1', 200),
     ):
-        answer = httpx.post(gateway.url + RPC, headers={**headers, 'Host': host}, json={})
+        answer = http.post(gateway.url + RPC, headers={**headers, 'Host': host}, json={})
         assert answer.status_code == status, host
 
 
 def test_without_a_dashboard_the_page_says_what_is_here(gateway: GatewayThread) -> None:
-    answer = httpx.get(gateway.url)
+    answer = http.get(gateway.url)
 
     assert answer.status_code == 200
     assert '/rest/v1' in answer.text
-    assert httpx.get(f'{gateway.url}/jobs').status_code == 404
+    assert http.get(f'{gateway.url}/jobs').status_code == 404
 
 
 def test_the_dashboard_is_served_with_its_pages(dashboard: GatewayThread) -> None:
-    page = httpx.get(dashboard.url)
-    script = httpx.get(f'{dashboard.url}/assets/index-1a2b.js')
+    page = http.get(dashboard.url)
+    script = http.get(f'{dashboard.url}/assets/index-1a2b.js')
 
     assert 'the page' in page.text
     assert page.headers['Content-Type'].startswith('text/html')
     assert page.headers['Cache-Control'] == 'no-cache'
-    assert 'the page' in httpx.get(f'{dashboard.url}/jobs/1234').text
+    assert 'the page' in http.get(f'{dashboard.url}/jobs/1234').text
     assert script.text == 'run()'
     assert 'javascript' in script.headers['Content-Type']
     assert 'immutable' in script.headers['Cache-Control']
@@ -163,14 +163,14 @@ def test_the_dashboard_is_served_with_its_pages(dashboard: GatewayThread) -> Non
     ],
 )
 def test_what_is_no_file_of_the_dashboard_is_not_found(dashboard: GatewayThread, path: str) -> None:
-    answer = httpx.get(dashboard.url + path)
+    answer = http.get(dashboard.url + path)
 
     assert 'not for you' not in answer.text
     assert answer.status_code == 404 or 'the page' in answer.text
 
 
 def test_a_page_learns_the_publishable_key_and_no_other(dashboard: GatewayThread) -> None:
-    answer = httpx.get(f'{dashboard.url}/config.json')
+    answer = http.get(f'{dashboard.url}/config.json')
 
     assert answer.json() == {
         'supabase_url': dashboard.url,
@@ -180,7 +180,7 @@ def test_a_page_learns_the_publishable_key_and_no_other(dashboard: GatewayThread
 
 def test_services_that_are_not_there_say_so_to_every_method(gateway: GatewayThread) -> None:
     for method in ('GET', 'POST', 'DELETE'):
-        answer = httpx.request(method, f'{gateway.url}/auth/v1/token')
+        answer = http.request(method, f'{gateway.url}/auth/v1/token')
         assert answer.status_code == 404
         assert 'silkline token' in answer.json()['message']
-        assert httpx.request(method, f'{gateway.url}/storage/v1/object/x').status_code == 404
+        assert http.request(method, f'{gateway.url}/storage/v1/object/x').status_code == 404

@@ -65,17 +65,21 @@ def served(
     thread.start()
     context = serve(pages, on_request=on_request)
     try:
-        yield asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(10)
+        yield asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(60)
     finally:
-        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
+        asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-def crawl(queue: Queue, directory: Path, payload: dict[str, Any], *, seconds: float = 40) -> str:
+def crawl(
+    queue: Queue,
+    directory: Path,
+    payload: dict[str, Any],
+) -> str:
     """Run one job to its end with a worker that may reach 127.0.0.1 and nothing else inside."""
-    options = {'retry_seconds': 0, 'tries': 2, 'timeout_seconds': 5, **payload}
+    options = {'retry_seconds': 0, 'tries': 2, 'timeout_seconds': 20, **payload}
     job = queue.stack.rpc('enqueue_crawl_job', p_payload=options)[0]['id']
     peak_bytes = 0
 
@@ -85,7 +89,7 @@ def crawl(queue: Queue, directory: Path, payload: dict[str, Any], *, seconds: fl
         return queue.status(job) == 'completed'
 
     with WorkerProcess(queue.stack, directory, '--allow-network', '127.0.0.1/32') as worker:
-        wait_until(is_completed, seconds=seconds, what=f'the end of {job}')
+        wait_until(is_completed, seconds=100, what=f'the end of {job}')
         assert not worker.has_ended
     assert peak_bytes < 300 * MEGABYTE
     return job
@@ -244,7 +248,7 @@ def test_a_page_that_kills_its_process_twice_is_left_and_the_job_completes(
         with WorkerProcess(queue.stack, directory, '--allow-network', '127.0.0.1/32') as worker:
             workers.append(worker)
             job = queue.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
-            queue.wait_for('completed', job, seconds=40)
+            queue.wait_for('completed', job)
             assert not worker.has_ended
     assert_good(queue, job, site)
     assert site.asked['/poison'] == len(killed) == 2

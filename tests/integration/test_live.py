@@ -1,6 +1,7 @@
 """Live messages as workers and screens hear and tell them, and what happens without Realtime."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,7 @@ from tests.support.gateway import GatewayThread
 from worker.live import Publisher, listen
 from worker.settings import Project
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class Ear:
@@ -102,13 +103,14 @@ def test_progress_is_told_at_most_once_a_second_and_the_latest_counts(
         publisher = Publisher(project_of(gateway))
         publishing = asyncio.create_task(publisher.run())
         try:
+            began_at = time.monotonic()
             for number in range(100):
                 publisher.publish('crawl_workers', {'number': number})
                 await asyncio.sleep(0)
             told = [await ear.wait_for('progress')]
             while told[-1]['number'] != 99:
                 told.append(await ear.wait_for('progress'))
-            assert len(told) <= 2
+            assert len(told) <= 2 + int(time.monotonic() - began_at)
         finally:
             publishing.cancel()
             with suppress(asyncio.CancelledError):

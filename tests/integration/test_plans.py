@@ -35,15 +35,15 @@ select
   'source',
   'h' || n || '.example',
   silkline.band_start(0) + n / 100,
-  case when n < 200000 or n >= 400000 then 'pending' else 'completed' end
+  case when n < 50000 or n >= 100000 then 'pending' else 'completed' end
     ::public.crawl_job_status,
-  case when n >= 425000 then 'host' when n >= 400000 then 'time' end::public.crawl_job_wait,
-  case when n between 400000 and 424999 then now() + interval '1 hour' else now() end,
-  case when n between 200000 and 399999 then now() - n * interval '1 second' end,
+  case when n >= 106250 then 'host' when n >= 100000 then 'time' end::public.crawl_job_wait,
+  case when n between 100000 and 106249 then now() + interval '1 hour' else now() end,
+  case when n between 50000 and 99999 then now() - n * interval '1 second' end,
   now() - n * interval '1 second',
   0,
   1
-from generate_series(0, 429999) as n;
+from generate_series(0, 107499) as n;
 
 insert into public.crawl_states (job_id)
 select id from public.crawl_jobs where status = 'pending';

@@ -35,7 +35,7 @@ def handshake(
 ) -> socket.socket:
     """A WebSocket of nothing but TCP. A `header` comes with its line end."""
     bare = socket.socket()
-    bare.settimeout(10)
+    bare.settimeout(60)
     if receive_bytes:
         bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     place = urlsplit(gateway.url)
@@ -109,7 +109,7 @@ def bystander(gateway: GatewayThread) -> Iterator[Callable[[], None]]:
             asked_at = time.monotonic()
             speaker.broadcast('bystanders', 'hi', {})
             assert listener.receive_broadcast()['event'] == 'hi'
-            assert time.monotonic() - asked_at < 1
+            assert time.monotonic() - asked_at < 10
 
         talk()
         yield talk
@@ -327,7 +327,7 @@ def test_what_a_client_leaves_unread_goes_with_it(gateway: GatewayThread, last: 
     with reader_of_nothing(gateway) as slow:
         assert connections(gateway) == 2
         slow.sendall(last)
-        wait_until(lambda: connections(gateway) == 1, seconds=5, what='the end of the connection')
+        wait_until(lambda: connections(gateway) == 1, what='the end of the connection')
 
 
 def test_a_reader_of_nothing_does_not_hold_up_the_end(gateway: GatewayThread) -> None:
@@ -342,12 +342,10 @@ def test_a_sender_that_reads_no_answers_is_cut_off(gateway: GatewayThread, bysta
         b'{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"%b"}' % (b'7' * 2000)
     )
     with handshake(gateway, receive_bytes=4096) as slow:
-        slow.settimeout(0.5)
-        with suppress(ConnectionError, TimeoutError):
+        with suppress(ConnectionError):
             for _ in range(20_000):
                 slow.sendall(heartbeat)
         bystander()
-        slow.settimeout(10)
         assert len(read_to_end(slow)) < 20_000 * 2000
 
 
@@ -420,7 +418,7 @@ def test_a_thousand_idle_sockets_cost_little_and_hear_the_next_message(
 
 @pytest.mark.parametrize('version', [V1, V2])
 def test_a_client_that_never_answers_is_dropped(database: Database, version: str) -> None:
-    """With pings each 0.4 s; the clients answer them, or not."""
+    """With pings each second; the clients answer them, or not."""
     keys = make_keys()
 
     async def run() -> None:
@@ -428,7 +426,7 @@ def test_a_client_that_never_answers_is_dropped(database: Database, version: str
             database_url=database.url('supabase_admin'),
             callers=Callers(keys),
             limits=None,
-            ping_seconds=0.4,
+            ping_seconds=1.0,
         )
         async with realtime:
             application = web.Application()
@@ -445,7 +443,7 @@ def test_a_client_that_never_answers_is_dropped(database: Database, version: str
                 live = await session.ws_connect(url)
                 assert realtime.socket_count == 2
                 hearing = asyncio.ensure_future(live.receive())
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     while (await dead.receive()).type is not WSMsgType.CLOSED:
                         pass
                 assert realtime.socket_count == 1

@@ -32,7 +32,7 @@ def post(
     if content_type is not None:
         headers['Content-Type'] = content_type
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection = HTTPConnection(urlsplit(gateway.url).netloc, timeout=10)
+    connection = HTTPConnection(urlsplit(gateway.url).netloc, timeout=60)
     try:
         connection.request('POST', path, body=data, headers=headers)
         response = connection.getresponse()

@@ -1,15 +1,16 @@
 """What is refused, with which status, code and words."""
 
-import http.client
 import json
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
 import pytest
 
 from local.keys import make_keys
+from tests.support.http import http
 from tests.support.rest import Api, open_api
 from tests.support.servers import Server
 
@@ -378,7 +379,7 @@ def test_other_answers_than_json_are_refused(api: Api, accept: str) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
-    connection = http.client.HTTPConnection('127.0.0.1', api.gateway.port, timeout=10)
+    connection = HTTPConnection('127.0.0.1', api.gateway.port, timeout=60)
     try:
         connection.putrequest('POST', '/rest/v1/rpc/same')
         connection.putheader('apikey', api.gateway.keys.secret)
@@ -502,7 +503,7 @@ def test_a_role_that_may_not_be_taken_is_refused(
 
 
 def test_without_a_key_nothing_is_answered(api: Api) -> None:
-    response = httpx.post(f'{api.url}/rpc/is_well')
+    response = http.post(f'{api.url}/rpc/is_well')
     assert response.status_code == 401
     assert response.json()['message'] == 'No API key found in request'
 

@@ -29,7 +29,7 @@ def egress(**options: Any) -> Egress:
 
 async def fetch_from(out: Egress, url: str, **options: Any) -> Any:
     options.setdefault('max_bytes', MEGABYTE)
-    options.setdefault('timeout_seconds', 10)
+    options.setdefault('timeout_seconds', 60)
     return await out.fetch(url, **options)
 
 
@@ -42,7 +42,7 @@ def fetch_one(page: Any, *, options: dict[str, Any] | None = None, **fetching: A
                 result = await fetch_from(out, site.url(), **fetching)
             except EgressError as error:
                 result = error
-            await asyncio.wait_for(out.__aexit__(None, None, None), 5)
+            await asyncio.wait_for(out.__aexit__(None, None, None), 60)
             await site.wait_until_idle()
             return result
 

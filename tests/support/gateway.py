@@ -58,20 +58,20 @@ class GatewayThread:
         ready: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
         self._thread.start()
-        ready.result(timeout=30)
+        ready.result(timeout=60)
 
     def stop(self) -> None:
         if self._thread is None or self._loop is None or self._stop is None:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive(), 'the gateway does not stop'
         self._thread = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the gateway's own loop, and answer its result."""
         assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
 
     async def _serve(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -265,7 +265,7 @@ def crawl_cases(
     *,
     payload: Mapping[str, Any] | None = None,
     allow_networks: Sequence[str] = ('127.0.0.1/32',),
-    seconds: float = 60,
+    seconds: float = 90,
 ) -> Crawled:
     """Crawl the sites of all cases in one runner; it is ended after so many seconds."""
 
@@ -286,7 +286,7 @@ async def crawl_sites(
     *,
     payload: Mapping[str, Any] | None = None,
     allow_networks: Sequence[str] = ('127.0.0.1/32',),
-    seconds: float = 60,
+    seconds: float = 90,
 ) -> Crawled:
     frontier = Frontier()
     watch = Watch()
@@ -296,7 +296,7 @@ async def crawl_sites(
         payload={
             'urls': [f'{site.url}/' for site in sites],
             'concurrency': 32,
-            'timeout_seconds': 2,
+            'timeout_seconds': 10,
             'tries': 2,
             'retry_seconds': 0.01,
             **(payload or {}),

@@ -18,7 +18,7 @@ from websockets.sync.connection import Connection
 
 V1 = '1.0.0'
 V2 = '2.0.0'
-SECONDS = 5.0
+SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)

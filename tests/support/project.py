@@ -21,6 +21,7 @@ from psycopg.rows import DictRow, dict_row
 
 from tests.support.database import Database, Session
 from tests.support.gateway import GatewayThread
+from tests.support.http import http
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
 
@@ -54,15 +55,12 @@ class Project:
     database: Database | None = None
     session: Session | None = None
     prefix: str = field(default_factory=lambda: f'silkline_test_{uuid4().hex[:12]}')
+    # How long an event may take. Hosted Realtime answers a refused join after 5 s.
+    patience_seconds: float = 40.0
 
     @property
     def is_hosted(self) -> bool:
         return self.gateway is None
-
-    @property
-    def patience_seconds(self) -> float:
-        """How long an event may take. Hosted Realtime answers a refused join after 5 s."""
-        return 40.0 if self.is_hosted else 10.0
 
     def own_gateway(self, reason: str) -> GatewayThread:
         """The gateway of a local project; skips the test on a hosted one."""
@@ -197,11 +195,10 @@ def post_rpc(
     project: Project, function: str, *, token: str | None, params: dict[str, Any]
 ) -> httpx.Response:
     key = project.secret_key if token is None else project.publishable_key
-    return httpx.post(
+    return http.post(
         f'{project.url}/rest/v1/rpc/{function}',
         headers={'apikey': key, 'Authorization': f'Bearer {token or key}'},
         json=params,
-        timeout=30,
     )
 
 

@@ -31,13 +31,13 @@ class RawSite:
 
     async def wait_for_request(self) -> None:
         """Until a request comes, if none came since the last wait."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.asked.wait()
         self.asked.clear()
 
     async def wait_until_idle(self) -> None:
         """Until no connection is open any more."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.open:
                 self.ended.clear()
                 await self.ended.wait()

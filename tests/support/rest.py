@@ -53,6 +53,7 @@ def open_api(server: Server, template: str, setup: str) -> Generator[Api]:
                 httpx.Client(
                     base_url=f'{gateway.url}/rest/v1',
                     headers={'apikey': key, 'Authorization': f'Bearer {key}'},
+                    timeout=60,
                 )
             )
 

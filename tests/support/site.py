@@ -4,6 +4,7 @@ Runs in a thread with a loop of its own, so that tests and crawls can be anywher
 """
 
 import asyncio
+import math
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -60,12 +61,14 @@ class Site:
         self.log: list[Asked] = []
         self._answer = answer
         self.address = address
+        self.most = math.inf
+        self._has_changed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.port = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
+        self.port = asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(60)
         return self
 
     def __exit__(
@@ -74,7 +77,8 @@ class Site:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        self.answer_all()
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -86,6 +90,14 @@ class Site:
     def asked(self) -> Counter[str]:
         """How often each path was asked for, robots.txt left out."""
         return Counter(asked.path for asked in self.log if asked.path != '/robots.txt')
+
+    def answer_only(self, count: float) -> None:
+        """Answer the first so many requests of the log; whoever asks for more has to wait."""
+        self.most = count
+        self._loop.call_soon_threadsafe(self._has_changed.set)
+
+    def answer_all(self) -> None:
+        self.answer_only(math.inf)
 
     async def _open(self) -> int:
         app = web.Application()
@@ -99,6 +111,10 @@ class Site:
     async def _serve(self, request: web.Request) -> web.Response:
         path = request.raw_path
         self.log.append(Asked(path, dict(request.headers), self._loop.time()))
+        number = len(self.log)
+        while number > self.most:
+            self._has_changed.clear()
+            await self._has_changed.wait()
         answer = self.pages.get(path)
         if answer is None:
             answer = await self._answer(request) if self._answer else NOT_FOUND

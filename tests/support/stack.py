@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-import httpx
 import psycopg
 
 from local.directory import StackDirectory
+from tests.support.http import http
 from tests.support.ports import own_port
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
@@ -103,11 +103,10 @@ class StackProcess:
 
     def rpc(self, function: str, *, key: str | None = None, **params: Any) -> Any:
         """Call a function through the API, as the service unless a key is given."""
-        answer = httpx.post(
+        answer = http.post(
             f'{self.url}/rest/v1/rpc/{function}',
             headers={'apikey': key or self.variables['SUPABASE_SECRET_KEY']},
             json=params,
-            timeout=20,
         )
         answer.raise_for_status()
         return answer.json()

@@ -21,7 +21,7 @@ class User:
         self.environment = {**kept, 'XDG_STATE_HOME': str(directory / 'state'), **variables}
 
     def run(
-        self, *words: str, code: int = 0, seconds: float = 60, **variables: str
+        self, *words: str, code: int = 0, seconds: float = 100, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, and see that it answers with `code`."""
         done = subprocess.run(

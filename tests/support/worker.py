@@ -80,8 +80,8 @@ class WorkerProcess:
         self._reader.join()
         return code
 
-    def wait_for_output(self, words: str, *, seconds: float = 10) -> None:
-        wait_until(lambda: words in self.output, seconds=seconds, what=f'"{words}"')
+    def wait_for_output(self, words: str) -> None:
+        wait_until(lambda: words in self.output, what=f'"{words}"')
 
     def runners(self) -> set[int]:
         """The processes that have a job: one that waits for its job has no walls yet."""
@@ -91,8 +91,10 @@ class WorkerProcess:
         return {process.pid for process in processes() if process.parent == self.pid}
 
     def wait_for_runners(self, count: int) -> set[int]:
-        wait_until(lambda: len(self.runners()) == count, seconds=20, what=f'{count} runners')
-        return self.runners()
+        def are_there() -> set[int] | None:
+            return found if len(found := self.runners()) == count else None
+
+        return wait_until(are_there, what=f'{count} runners')
 
     def descriptors(self) -> list[str]:
         """What it holds open; connections to the API come and go, and are left out."""
@@ -144,7 +146,7 @@ class Queue:
     def status(self, job: str) -> str:
         return self.job(job)['status']
 
-    def wait_for(self, status: str, *jobs: str, seconds: float = 30) -> None:
+    def wait_for(self, status: str, *jobs: str, seconds: float = 60) -> None:
         """Until all have it. Through a broken connection too: what is waited for may break it."""
         query = 'select from crawl_jobs where id = any (%s::uuid[]) and status = %s'
 
@@ -160,7 +162,6 @@ class Queue:
         """Until so many pages of each job are saved."""
         wait_until(
             lambda: all(len(self.finished(job)) >= count for job in jobs),
-            seconds=30,
             what=f'{count} pages of {jobs}',
         )
 
