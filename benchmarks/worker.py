@@ -14,11 +14,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import psycopg
@@ -35,6 +36,8 @@ SECONDS = 300.0
 SETTLE_SECONDS = 1.0
 # Until a worker has a process ready for its next job.
 REST_SECONDS = 1.0
+# Until a job that runs has its pages open.
+CANCEL_AFTER_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,12 @@ class Size:
     jobs: int
     slots: int
     latencies: int
+    cancels: int
     idle_seconds: float
 
 
-FULL = Size(jobs=1000, slots=50, latencies=100, idle_seconds=90)
-QUICK = Size(jobs=100, slots=50, latencies=10, idle_seconds=15)
+FULL = Size(jobs=1000, slots=50, latencies=100, cancels=50, idle_seconds=90)
+QUICK = Size(jobs=100, slots=50, latencies=10, cancels=5, idle_seconds=15)
 
 
 def main() -> int:
@@ -87,6 +91,7 @@ def measure(report: Report, size: Size, stack: Stack, directory: Path) -> str:
                 name='a one-page job for an idle worker',
                 rest_seconds=REST_SECONDS,
             )
+            measure_cancel(report, connection, process, size.cancels)
             measure_idle(report, connection, process, size.idle_seconds)
         measure_jobs(report, connection, stack, directory, size)
         return connection.info.parameter_status('server_version') or ''
@@ -134,6 +139,27 @@ def measure_latency(
     # A wake-up in vain would cost a whole poll.
     report.at_most(f'enqueue to the end of {name}, longest', max(times), 1000, 'ms')
     report.figure(f'enqueue to the end of {name}', times, 'ms')
+
+
+def measure_cancel(
+    report: Report, connection: psycopg.Connection, process: int, count: int
+) -> None:
+    """From the button to the end of the process whose page will never come."""
+    times: list[float] = []
+    for _ in range(count):
+        # The one that waits is the one that gets the job.
+        wait_until(lambda: len(children(process)) == 1)
+        [runner] = children(process)
+        [job] = enqueue(connection, 1, pages=2, slow=1, slow_ms=300_000)
+        wait_until(lambda: count_jobs(connection, [job], 'processing') == 1)  # noqa: B023
+        time.sleep(CANCEL_AFTER_SECONDS)
+        began_at = time.perf_counter()
+        connection.execute('select public.cancel_crawl_job(%s)', [job])
+        wait_until(lambda: not is_alive(runner))  # noqa: B023
+        times.append((time.perf_counter() - began_at) * 1000)
+    # Of fifty, the longest is the 99th percentile.
+    report.at_most(f'cancel to the end of the process, longest of {count}', max(times), 2000, 'ms')
+    report.figure('cancel to the end of the process', times, 'ms')
 
 
 def measure_idle(
@@ -194,19 +220,27 @@ def children(process: int) -> list[str]:
     return path.read_text().split()
 
 
+def is_alive(process: str) -> bool:
+    try:
+        return Path(f'/proc/{process}/stat').read_text().rpartition(') ')[2][0] != 'Z'
+    except FileNotFoundError:
+        return False
+
+
 def descriptors(process: int) -> int:
     """Open files, without the sockets of API calls, which come and go."""
     links = [os.readlink(path) for path in Path(f'/proc/{process}/fd').iterdir()]
     return sum(not link.startswith('socket:') for link in links)
 
 
-def enqueue(connection: psycopg.Connection, count: int, *, pages: int) -> list[str]:
+def enqueue(connection: psycopg.Connection, count: int, **options: int) -> list[str]:
     """Jobs of as many hosts, because a host is crawled by one job at a time."""
     run = uuid4().hex[:8]
+    query = urlencode(options)
     jobs = [
         {
             'payload': {
-                'url': f'https://{run}-{nth}.null.example/?pages={pages}',
+                'url': f'https://{run}-{nth}.null.example/?{query}',
                 'fetcher': 'null',
                 'concurrency': 2,
             }
@@ -221,11 +255,18 @@ def enqueue(connection: psycopg.Connection, count: int, *, pages: int) -> list[s
 
 
 def wait_until_ended(connection: psycopg.Connection, jobs: Sequence[str]) -> None:
+    wait_until(
+        lambda: count_jobs(connection, jobs, 'pending', 'processing') == 0,
+        pause_seconds=0.005 if len(jobs) == 1 else 0.1,
+    )
+
+
+def wait_until(is_so: Callable[[], bool], *, pause_seconds: float = 0.005) -> None:
     deadline = time.perf_counter() + SECONDS
-    while count_jobs(connection, jobs, 'pending', 'processing') > 0:
+    while not is_so():
         if time.perf_counter() > deadline:
-            sys.exit(f'{len(jobs)} jobs did not end in {SECONDS:g} s')
-        time.sleep(0.005 if len(jobs) == 1 else 0.1)
+            sys.exit(f'something did not happen in {SECONDS:g} s')
+        time.sleep(pause_seconds)
 
 
 def count_jobs(connection: psycopg.Connection, jobs: Sequence[str], *statuses: str) -> int:

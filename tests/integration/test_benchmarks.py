@@ -65,6 +65,7 @@ def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
         'enqueue to the end of a one-page job, longest',
         'enqueue to the end of a one-page job for an idle worker, p50',
         'enqueue to the end of a one-page job for an idle worker, longest',
+        'cancel to the end of the process, longest of 5',
         'memory of an idle worker',
         'requests of an idle worker',
         '100 small jobs over 50 slots, completed',

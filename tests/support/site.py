@@ -5,6 +5,7 @@ Runs in a thread with a loop of its own, so that tests and crawls can be anywher
 
 import asyncio
 import math
+import socket
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +36,8 @@ def redirect(location: str, status: int = 301) -> Answer:
     return Answer(status=status, headers={'Location': location})
 
 
+# Ports that a site of this process has had.
+TAKEN: set[int] = set()
 NOT_FOUND = Answer('<title>Not found</title>', status=404)
 
 Handler = Callable[[web.Request], Awaitable[Answer]]
@@ -104,9 +107,17 @@ class Site:
         app.router.add_route('*', '/{path:.*}', self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.address, 0)
-        await site.start()
+        await web.SockSite(self._runner, self._listener()).start()
         return self._runner.addresses[0][1]
+
+    def _listener(self) -> socket.socket:
+        """On a port of its own: a queue remembers for a day what it knows about a host."""
+        while True:
+            listener = socket.create_server((self.address, 0))
+            if (port := listener.getsockname()[1]) not in TAKEN:
+                TAKEN.add(port)
+                return listener
+            listener.close()
 
     async def _serve(self, request: web.Request) -> web.Response:
         path = request.raw_path
