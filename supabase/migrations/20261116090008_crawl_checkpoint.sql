@@ -513,11 +513,8 @@ begin
       else '[]'
     end,
     'hosts', silkline.host_facts(p_batch -> 'want_hosts'),
-    'progress', silkline.page_counts(v_state, v_job)
-      || jsonb_build_object(
-        'progress_percentage', v_percentage,
-        'wait', silkline.wait_of(v_job, v_state)
-      )
+    'progress', silkline.page_counts(v_state, v_job, silkline.wait_of(v_job, v_state))
+      || jsonb_build_object('progress_percentage', v_percentage)
   ) || case v_state.redirected_starts
     when '[]' then '{}'
     else jsonb_build_object('redirected_starts', v_state.redirected_starts)

@@ -4,14 +4,24 @@
 -- user's own jobs, or all of them for the service.
 
 -- How far a crawl is, for a screen: in a snapshot and in what its worker tells live. What the
--- budget does not reach takes no time: it is skipped in the end.
-create function silkline.page_counts(p_state public.crawl_states, p_job public.crawl_jobs)
+-- budget does not reach takes no time: it is skipped in the end. Nobody knows the time left of a
+-- job that stands still (`wait_of`), and a pause between requests says how long it is at least.
+create function silkline.page_counts(
+  p_state public.crawl_states,
+  p_job public.crawl_jobs,
+  p_wait jsonb
+)
   returns jsonb
   language plpgsql
   immutable
   security invoker
   set search_path = ''
 as $$
+declare
+  v_left constant bigint := p_state.total_in_progress + least(
+    p_state.total_pending,
+    silkline.page_budget(p_job.payload) - p_state.pages_spent
+  );
 begin
   return jsonb_build_object(
     'seq', p_state.seq,
@@ -26,28 +36,28 @@ begin
     'bytes', p_state.total_bytes,
     'pages_per_second', round(p_state.pages_per_second::numeric, 2),
     'eta_seconds', case
-      when p_job.status = 'processing' and p_state.pages_per_second > 0.01
+      when p_job.status = 'processing'
+        and p_state.pages_per_second > 0.01
+        and coalesce(p_wait ->> 'reason', 'delay') = 'delay'
         then ceil(
-          (
-            p_state.total_in_progress
-            + least(
-              p_state.total_pending,
-              silkline.page_budget(p_job.payload) - p_state.pages_spent
-            )
-          ) / p_state.pages_per_second
+          greatest(
+            v_left / p_state.pages_per_second,
+            v_left * (p_wait ->> 'seconds')::real
+          )
         )
     end,
+    'wait', p_wait,
     'current_url', case when p_job.status = 'processing' then p_state.current_url end
   );
 end
 $$;
 
-comment on function silkline.page_counts(public.crawl_states, public.crawl_jobs) is
-  'The counters of a crawl, its speed and the time it has left.';
+comment on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb) is
+  'The counters of a crawl, its speed, what it waits for and the time it has left.';
 
-revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
+revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb)
   from public, anon, authenticated;
-grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs)
+grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb)
   to authenticated, service_role;
 
 -- What a job stands still for, so that it does not look like one that hangs: its time, the
@@ -75,7 +85,13 @@ begin
     return null;
   end if;
 
-  select host.backoff_until, least(host.crawl_delay_seconds, c_longest_delay_seconds)
+  select
+    host.backoff_until,
+    -- Not of null, which `least` passes over.
+    case
+      when host.crawl_delay_seconds > c_longest_delay_seconds then c_longest_delay_seconds
+      else host.crawl_delay_seconds
+    end
   into v_backoff_until, v_delay_seconds
   from public.crawl_hosts as host
   where host.host = p_job.host;
@@ -103,7 +119,11 @@ begin
   end if;
 
   v_delay_seconds := greatest(
-    (p_job.payload ->> 'delay_seconds')::real,
+    -- Of a plugin's kind of job it may be anything.
+    case
+      when jsonb_typeof(p_job.payload -> 'delay_seconds') = 'number'
+        then (p_job.payload ->> 'delay_seconds')::real
+    end,
     case when p_job.payload @> '{"obey_robots": true}' then v_delay_seconds end
   );
 
@@ -172,7 +192,6 @@ begin
       'max_retries', job.max_retries,
       'running_seconds', round(job.running_seconds::numeric, 1),
       'run_after', job.run_after,
-      'wait', silkline.job_wait(job.id),
       'error_code', job.error_code,
       'error_message', job.error_message,
       'result', job.result,
@@ -183,7 +202,7 @@ begin
       'checkpoint_at', state.checkpoint_at,
       'event_seq', job.event_seq,
       'now', now()
-    ) || silkline.page_counts(state, job)
+    ) || silkline.page_counts(state, job, silkline.job_wait(job.id))
   into v_progress
   from public.crawl_jobs as job
   join public.crawl_states as state

@@ -126,7 +126,7 @@ begin
             'code', 'running',
             'text', case v_wait ->> 'reason'
               when 'host' then format(
-                'It is running; host %s asked to be left alone until %s.',
+                'It is running; host %s is left alone until %s.',
                 v_job.host, v_wait ->> 'until'
               )
               when 'retry' then format(

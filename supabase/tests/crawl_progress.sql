@@ -1,7 +1,7 @@
 -- crawl_progress: one job for the screen, and only for those who may see it.
 
 begin;
-select plan(33);
+select plan(38);
 
 select tests.make_users('ann', 'bob');
 
@@ -142,11 +142,26 @@ select is(
   jsonb_build_object('reason', 'host', 'until', now() + interval '60 seconds'),
   'a host that asked for patience is waited for'
 );
-update public.crawl_hosts set backoff_until = now(), crawl_delay_seconds = 30 where host = 'site.example';
+update public.crawl_states set pages_per_second = 2 where job_id = tests.job('site');
+select is(pg_temp.progress('site') -> 'eta_seconds', 'null'::jsonb, 'and nobody knows the time left');
+update public.crawl_hosts set backoff_until = now() where host = 'site.example';
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'until it is over');
+update public.crawl_hosts set crawl_delay_seconds = 30 where host = 'site.example';
 select is(
   pg_temp.progress('site') -> 'wait',
   '{"reason": "delay", "seconds": 30}',
   'a long pause between two requests is told'
+);
+select is(
+  pg_temp.progress('site') -> 'eta_seconds',
+  '30'::jsonb,
+  'and is in the time left'
+);
+update public.crawl_hosts set crawl_delay_seconds = 900 where host = 'site.example';
+select is(
+  pg_temp.progress('site') #> '{wait,seconds}',
+  '300'::jsonb,
+  'as long as it is kept'
 );
 update public.crawl_jobs set payload = payload || '{"obey_robots": false}' where id = tests.job('site');
 select is(
@@ -177,6 +192,9 @@ select tests.checkpoint(
   'site', jsonb_build_object('seq', 4, 'discovered', tests.links('https://site.example/new'))
 );
 select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'where something is due, nothing is');
+
+update public.crawl_jobs set payload = payload || '{"delay_seconds": "slow"}' where id = tests.job('site');
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'what only a plugin reads is none of it');
 
 -- The service
 

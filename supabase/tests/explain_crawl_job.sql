@@ -87,7 +87,7 @@ select is(pg_temp.reasons('second'), array['running'], 'a job that runs says so'
 insert into public.crawl_hosts (host, backoff_until) values ('second.example', now() + interval '1 minute');
 select is(
   pg_temp.sentence('second'),
-  format('It is running; host second.example asked to be left alone until %s.', to_jsonb(now() + interval '1 minute') #>> '{}'),
+  format('It is running; host second.example is left alone until %s.', to_jsonb(now() + interval '1 minute') #>> '{}'),
   'and what it stands still for'
 );
 update public.crawl_hosts set backoff_until = null, crawl_delay_seconds = 10 where host = 'second.example';

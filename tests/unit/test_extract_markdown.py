@@ -130,6 +130,19 @@ def test_a_formula_stands_once_and_as_tex() -> None:
     assert text.endswith('One $a_1 * b_1$$c^2$\n\n$d^{2}$\n')
 
 
+@pytest.mark.parametrize(
+    ('html', 'line'),
+    [
+        ('Straßen<span>&shy;</span>bahn', 'Straßenbahn'),
+        ('Donau<b>dampf</b>&shy;<b>schiff</b>', 'Donau**dampfschiff**'),
+        ('<a href="/x">Auto<i>&shy;</i>bahn</a>', '[Autobahn](https://example.org/x)'),
+        ('two<span> </span>words', 'two words'),
+    ],
+)
+def test_a_soft_hyphen_leaves_nothing_behind(html: str, line: str) -> None:
+    assert line in markdown_of(f'<main><h1>Title</h1>{PROSE}<p>{html}</p></main>').split('\n')
+
+
 def test_text_of_two_elements_cannot_become_a_link_or_a_tag_together() -> None:
     text = markdown_of(f'{PROSE}<p><i>[click]</i>(javascript:x) &lt;<b>img src=x&gt;</b></p>')
     assert r'*[click\]*(javascript:x) \<**img src=x>**' in text

@@ -52,14 +52,14 @@ def wrong(one: Host, trouble: Trouble, *, at: float, patience: float | None = No
 def test_more_is_open_at_a_time_while_a_host_is_well() -> None:
     one = host()
     for _ in range(200):
-        one.went_well(0.1)
+        one.went_well(0.1, begun_at=1)
     assert one.limit == 16
 
 
 def test_a_slow_host_is_asked_less_at_a_time() -> None:
     one = host(limit=8)
     for _ in range(20):
-        one.went_well(2.5)
+        one.went_well(2.5, begun_at=1)
     assert one.limit == 1
 
 
@@ -69,7 +69,7 @@ def test_trouble_halves_what_is_open_and_adds_a_pause_that_pages_take_away_again
     assert one.limit == 4
     assert one.extra_seconds > 0
     for _ in range(30):
-        one.went_well(0.1)
+        one.went_well(0.1, begun_at=1)
     assert one.extra_seconds == 0
 
 
@@ -131,9 +131,18 @@ def test_a_page_makes_a_host_well_again() -> None:
     one = host()
     for _ in range(7):
         wrong(one, 'connection', at=0)
-    assert one.went_well(0.1)
+    assert one.went_well(0.1, begun_at=1)
     assert (one.streak, one.pauses) == (0, 0)
-    assert not one.went_well(0.1)
+    assert not one.went_well(0.1, begun_at=1)
+
+
+def test_a_page_that_was_asked_for_before_ends_no_pause() -> None:
+    one = host()
+    wrong(one, 'rate_limited', at=10, patience=30)
+    assert not one.went_well(0.1, begun_at=9)
+    assert one.pauses == 1
+    assert one.went_well(0.1, begun_at=41)
+    assert one.pauses == 0
 
 
 def test_a_host_that_waits_holds_up_no_other() -> None:

@@ -46,6 +46,8 @@ def byte_by_byte(page: bytes) -> Any:
         OK + b'Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n' + CHUNKS,
         OK + b'Transfer-Encoding: Chunked\r\nTransfer-Encoding: chunked\r\n\r\n' + CHUNKS,
         OK + b'Transfer-Encoding: identity\r\n' + FIVE,
+        OK + b'Transfer-Encoding: xchunked\r\n' + FIVE,
+        OK + b'Transfer-Encoding: chunked, gzip\r\n\r\n' + CHUNKS,
         # Lines that are no headers, and headers that are none.
         OK + b'no colon\r\n' + FIVE,
         OK + b': no name\r\n' + FIVE,
@@ -82,6 +84,7 @@ def test_a_body_that_there_cannot_be_is_not_read(status: str, rest: bytes) -> No
         OK + b'Content-Length: 6\r\n' + FIVE,
         OK + b'Content-Length: 5, 6\r\n\r\nhello',
         OK + b'X: ' + b'x' * HEAD_BYTES + b'\r\n' + FIVE,
+        b'\r\n' * HEAD_BYTES + OK + FIVE,
         OK + b'X: y\r\n' * HEADER_LINES + FIVE,
         OK + b'X: a\r\n' + b' b\r\n' * HEADER_LINES + FIVE,
         b'HTTP/1.1 103 Early\r\n\r\n' * 11 + OK + FIVE,
@@ -91,6 +94,44 @@ def test_what_no_browser_takes_is_no_http(page: bytes) -> None:
     error = fetch_one(in_one_piece(page))
     assert isinstance(error, Unreachable)
     assert error.kind == 'protocol'
+
+
+@pytest.mark.parametrize(
+    ('head', 'body'),
+    [
+        (OK + b'Content-Length: 5\r\n\r\n', b'hello'),
+        (CHUNKED, CHUNKS),
+        # More than is read at a time.
+        (OK + b'Content-Length: 1000000\r\n\r\n', b'x' * 1_000_000),
+    ],
+)
+@pytest.mark.parametrize(
+    'another', [answer(b'Nobody asked.'), b'HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n']
+)
+def test_an_answer_behind_the_end_of_a_body_is_none_to_the_next_request(
+    head: bytes, body: bytes, another: bytes
+) -> None:
+    async def run() -> None:
+        has_begun = asyncio.Event()
+
+        async def first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(head)
+            await has_begun.wait()
+            writer.write(body + another)
+            await reader.read()
+
+        def wants(*_: Any) -> bool:
+            has_begun.set()
+            return True
+
+        pages: dict[str, Any] = {'/1': first, '*': answer(b'asked for')}
+        async with raw_site(pages) as site, egress() as out:
+            response = await fetch_from(out, site.url('/1'), wants=wants)
+            assert len(response.body) in (5, 1_000_000)
+            for _ in range(3):
+                assert (await fetch_from(out, site.url('/2'))).body == b'asked for'
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize('late', [answer(b'Nobody asked.'), b'HTTP/1.1 408 Late\r\n\r\n', b'junk'])

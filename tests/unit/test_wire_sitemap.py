@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from worker.crawl.sitemap import parse_sitemap
+from worker.crawl.sitemap import MAX_AMPERSANDS, parse_sitemap
 
 PAGES = [
     'https://a.example/',
@@ -60,3 +60,14 @@ def test_a_feed_is_read_past_the_entities_of_html() -> None:
 def test_what_is_broken_otherwise_too_keeps_what_was_read() -> None:
     body = urlset(WRITTEN)[: -len(b'</loc></url>\n</urlset>') - 4]
     assert parse_sitemap(body).pages == PAGES[:5]
+
+
+def test_what_is_raw_stays_so_over_the_pieces() -> None:
+    links = [f'https://a.example/?n={number}&f=x>y&z=1' for number in range(5_000)]
+    written = [f'<![CDATA[{link}]]>' for link in links]
+    assert parse_sitemap(urlset([*WRITTEN, *written])).pages == [*PAGES, *links]
+
+
+def test_of_ampersands_without_end_so_many_are_mended() -> None:
+    links = ['https://a.example/', '&' * (3 * MAX_AMPERSANDS), 'https://a.example/last']
+    assert parse_sitemap(urlset(links)).pages == links[:1]

@@ -51,12 +51,13 @@ class Connector(aiohttp.TCPConnector):
 class Connection(ResponseHandler):
     # What has come of the head that is waited for; None once it is over.
     _head: bytearray | None = None
+    _blank_bytes = 0
     _interims = 0
     _requests = 0
 
     def set_response_params(self, **params: Any) -> None:
         self._head = bytearray()
-        self._interims = 0
+        self._blank_bytes = self._interims = 0
         self._requests += 1
         super().set_response_params(**params)
 
@@ -68,8 +69,12 @@ class Connection(ResponseHandler):
         if data and self._is_over:
             # Nobody asked for it: taken for the next answer, it would shift all that follow.
             self._close()
-        else:
-            super().data_received(data)
+            return
+        body = self._payload
+        super().data_received(data)
+        if body is not None and self._payload not in (body, None):
+            # Nor for another answer behind the end of a body.
+            self._close()
 
     def set_exception(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, exc: BaseException, *cause: BaseException
@@ -98,13 +103,15 @@ class Connection(ResponseHandler):
         """Pass a head on once it is whole; answers what has come after it."""
         while True:
             if not begun:
+                came = len(data)
                 data = data.lstrip(b'\r\n')
+                self._blank_bytes += came - len(data)
             seen = len(begun)
             begun += data
             if not begun.startswith(_BEGINNING[: len(begun)]):
                 return self._refuse_beginning(is_first=not seen)
             end = _END.search(begun, max(seen - 2, 0))
-            if (end.end() if end else len(begun)) > HEAD_BYTES:
+            if self._blank_bytes + (end.end() if end else len(begun)) > HEAD_BYTES:
                 return self._refuse('a head without end')
             if end is None:
                 return b''
@@ -179,7 +186,6 @@ def framing_of(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
         )
         for wanted in _FRAMING
     )
-    codings.pop(b'identity', None)
-    if codings:
-        return [(b'Transfer-Encoding', b', '.join(codings))]
+    if b'chunked' in codings:
+        return [(b'Transfer-Encoding', b'chunked')]
     return [(b'Content-Length', length) for length in lengths]

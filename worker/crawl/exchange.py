@@ -109,7 +109,7 @@ async def take_in(answer: aiohttp.ClientResponse, max_bytes: int, *, is_cut: boo
             raise
         return body.so_far()
     except aiohttp.ClientPayloadError:
-        # Some servers tell the length that a body had before they packed it.
+        # Some servers tell the length that a body had before they packed it, and then close.
         if not body.is_packed_and_whole:
             raise
     return body.finish()

@@ -75,8 +75,11 @@ class Host:
         self.open += 1
         self.next_at = now + self.floor_seconds + self.extra_seconds
 
-    def went_well(self, seconds: float) -> bool:
+    def went_well(self, seconds: float, *, begun_at: float) -> bool:
         """A page came. Answers whether that ends a time of trouble."""
+        if begun_at <= self._paused_at:
+            # It was asked for before the host was left alone.
+            return False
         was_troubled = self.streak > 0 or self.pauses > 0
         self.streak = self.pauses = 0
         self.extra_seconds = self.extra_seconds * 0.7 if self.extra_seconds > 0.01 else 0.0

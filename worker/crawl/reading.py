@@ -95,7 +95,7 @@ class Reader:
         )
         directives = extracted.robots | directives_of(response.headers, self._agent)
         base = join(url, extracted.base) or url if extracted.base else url
-        refresh = response.headers.get('Refresh', '')[:MAX_HREF] or extracted.refresh
+        refresh = extracted.refresh or response.headers.get('Refresh', '')[:MAX_HREF]
         seconds, target = refresh_of(refresh, base=base, url=url)
         if target is not None and seconds <= AT_ONCE_SECONDS:
             return replace(skipped(response, 'redirect'), redirect=target)

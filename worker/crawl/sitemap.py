@@ -16,9 +16,12 @@ MAX_BYTES = 50 * 1024 * 1024
 MAX_ENTRIES = 50_000
 MAX_DEPTH = 50
 MAX_LINK_LENGTH = 4096
+# Bare ones, of which a sitemap has a few for each link.
+MAX_AMPERSANDS = 1_000_000
 
 _GZIP = b'\x1f\x8b'
 _CHUNK = 64 * 1024
+_LONGEST_PIECE = 1024 * 1024
 _ROOT = re.compile(rb'<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]', re.IGNORECASE)
 _URL_LINE = re.compile(rb'https?://\S+[ \t]*(?:[\r\n]|\Z)', re.IGNORECASE)
 # One that begins no reference of XML's own; those in CDATA mean themselves.
@@ -101,12 +104,22 @@ def _begin(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
 
 def _with_ampersands_escaped(chunks: Iterator[bytes]) -> Iterator[bytes]:
     rest = b''
+    escaped = 0
     for chunk in chunks:
         rest += chunk
         # Behind a tag there is nothing that the next piece could go on with.
-        end = rest.rfind(b'>') + 1 or (len(rest) if len(rest) > _CHUNK else 0)
-        yield _AMPERSAND.sub(_escaped, rest[:end])
+        end = rest.rfind(b'>') + 1
+        opened = rest.rfind(b'<![CDATA[', 0, end)
+        if opened > rest.rfind(b']]>', 0, end):
+            end = opened
+        if not end and len(rest) > _LONGEST_PIECE:
+            end = len(rest)
+        piece, count = _AMPERSAND.subn(_escaped, rest[:end])
+        yield piece
         rest = rest[end:]
+        escaped += count
+        if escaped > MAX_AMPERSANDS:
+            return
     yield _AMPERSAND.sub(_escaped, rest)
 
 

@@ -63,7 +63,7 @@ class Visits:
             if fetched.trouble is not None:
                 await self._take_trouble(host, task, fetched, begun_at)
             else:
-                await self._settle(host, task, fetched)
+                await self._settle(host, task, fetched, begun_at)
 
     async def _fetch(self, host: Host, task: pipe.Task) -> Fetched:
         fetched = await self._fetcher.fetch(task)
@@ -81,10 +81,13 @@ class Visits:
             fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
         return fetched
 
-    async def _settle(self, host: Host, task: pipe.Task, fetched: Fetched) -> None:
+    async def _settle(
+        self, host: Host, task: pipe.Task, fetched: Fetched, begun_at: float
+    ) -> None:
         # What a browser takes to draw a page says nothing about the host.
         seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
-        if fetched.http_status is not None and host.went_well(seconds):
+        is_answer = fetched.http_status is not None
+        if is_answer and host.went_well(seconds, begun_at=begun_at):
             await self._sender.send(
                 pipe.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
             )
@@ -190,7 +193,7 @@ class Visits:
 
 
 def is_its_own_trouble(host: Host, fetched: Fetched) -> bool:
-    """Whether a page alone is unavailable: its host was well, and does not ask for patience.
+    """Whether a page alone is unavailable: its host is in no trouble, and asks for no patience.
 
     Pages that are never to be had would otherwise hold up all others each time.
     """

@@ -352,7 +352,7 @@ def flattened(text: str) -> str:
     """Put a single space in place of any white space, at the ends, too."""
     words = ' '.join(text.split())
     if not words:
-        return ' '
+        return ' ' if text else ''
     first = ' ' if text[0].isspace() else ''
     last = ' ' if text[-1].isspace() else ''
     return f'{first}{words}{last}'
