@@ -123,6 +123,15 @@ begin
           array_to_string(v_kinds, ', '))
       when v_mistake like 'priority must be from%'
         then 'The highest priority of a user is crawl_settings.max_user_priority.'
+      when v_mistake like 'unknown key%'
+        then format(
+          'Options are %s.',
+          (
+            select string_agg(option.name, ', ' order by option.name)
+            from silkline.payload_options as option
+            where option.kind = coalesce(p_jobs -> (v_nth - 1)::integer ->> 'kind', 'crawl')
+          )
+        )
       else 'The options of a job are listed in docs/options.md.'
     end;
 end

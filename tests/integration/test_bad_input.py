@@ -474,6 +474,15 @@ def test_a_bad_call_is_refused_with_a_sentence_and_changes_no_row(world: World, 
     assert digest(world.database) == before
 
 
+def test_who_mistypes_an_option_is_told_all_of_them(world: World) -> None:
+    with pytest.raises(psycopg.Error) as refused:
+        world.call('enqueue_crawl_job', p_payload={'url': URL, 'max_pagse': 5})
+
+    hint = refused.value.diag.message_hint or ''
+    assert hint.startswith('Options are ')
+    assert 'max_pages' in hint
+
+
 @pytest.mark.parametrize('name', OF_A_LEASE)
 def test_an_unknown_token_is_answered_lost_and_changes_no_row(world: World, name: str) -> None:
     before = digest(world.database)
