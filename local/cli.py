@@ -147,7 +147,7 @@ def reset(
             return
         what = 'the database and the keys' if keys else 'the database'
         if not yes:
-            typer.confirm(f'Remove {what} of {place.path}, with all jobs and pages?', abort=True)
+            confirm(f'Remove {what} of {place.path}, with all jobs and pages?')
         process = place.lock.stop()
         with place.lock.held():
             if place.has_database:
@@ -187,6 +187,18 @@ def token(
                 variables['SUPABASE_JWT_SECRET'], user_id, email=address, seconds=hours * 3600
             )
         )
+
+
+def confirm(question: str) -> None:
+    try:
+        is_meant = typer.confirm(question, err=True)
+    except typer.Abort:
+        # Nobody is there to answer, or Ctrl-C; the cursor stands behind the question.
+        typer.echo(err=True)
+        is_meant = False
+    if not is_meant:
+        say('nothing was removed; --yes answers the question')
+        raise typer.Exit(1)
 
 
 def read_options(

@@ -7,6 +7,7 @@ are in it. With `SUPABASE_URL` set, that project is the one, and no stack is sta
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,8 @@ import typer
 
 from local.detached import failures_told, find_stack, start_detached
 from worker.errors import ExitCode, SettingsError
-from worker.job_commands import AsJson, UrlArgument, read_options, run, with_scheme
+from worker.job_commands import AsJson, UrlArgument, run
+from worker.job_words import read_options, refuse_port, with_scheme
 from worker.settings import Project
 from worker.worker_command import read_networks
 
@@ -58,17 +60,17 @@ def crawl(
     pages.
     """
     address = with_scheme(url)
+    made: list[Path] = []
     try:
         refuse_url(address)
         networks = read_networks(allow_network or [])
         options = read_options(option or [])
         if export is not None:
             refuse_export(export, address)
+            made = make_directory(export)
     except SettingsError as error:
         typer.echo(f'silkline: {error}', err=True)
         raise typer.Exit(error.exit_code) from error
-    if not os.environ.get('SUPABASE_URL'):
-        start_stack()
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from local.crawl_run import Crawl
@@ -82,7 +84,12 @@ def crawl(
             payload, export, as_json=as_json
         )
 
-    run(work)
+    try:
+        if not os.environ.get('SUPABASE_URL'):
+            start_stack()
+        run(work)
+    finally:
+        remove_empty(made)
 
 
 def refuse_url(url: str) -> None:
@@ -92,6 +99,7 @@ def refuse_url(url: str) -> None:
             f'{url!r} is no address of a site: it begins with http:// or https:// and a host,'
             ' like https://example.com'
         )
+    refuse_port(url)
 
 
 def refuse_export(directory: Path, url: str) -> None:
@@ -100,6 +108,25 @@ def refuse_export(directory: Path, url: str) -> None:
     from worker.export import refuse_foreign
 
     refuse_foreign(directory, site=host_of(url))
+
+
+def make_directory(directory: Path) -> list[Path]:
+    """Nothing else tells that it can be made. Answers what is new, the inmost first."""
+    new = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remove_empty(new)
+        raise SettingsError(
+            f'{error.filename}: {error.strerror}: name another directory'
+        ) from error
+    return new
+
+
+def remove_empty(directories: list[Path]) -> None:
+    for directory in directories:
+        with suppress(OSError):
+            directory.rmdir()
 
 
 def start_stack() -> None:

@@ -68,6 +68,11 @@ class Crawl:
             # There is no job left to stop: from here on Ctrl-C ends the command.
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+        if not last.pages_done:
+            export = None
+        if as_json and export is not None:
+            # First: the object says where the files are.
+            await export_pages(self._rpc, job.id, export)
         await print_summary(
             self._rpc,
             last,
@@ -76,7 +81,7 @@ class Crawl:
             allow_networks=self._allow_networks,
             as_json=as_json,
         )
-        if export is not None and last.pages_done:
+        if export is not None and not as_json:
             await export_pages(self._rpc, job.id, export)
         return self._exit_code(last)
 

@@ -95,7 +95,7 @@ class Pace(Answer):
 class Wait(Answer):
     """What a job waits for: its time, its host, the next try of a URL, a pause of `seconds`."""
 
-    reason: Literal['time', 'host', 'retry', 'delay']
+    reason: str
     until: datetime | None = None
     seconds: float | None = None
     url: str | None = None

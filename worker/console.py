@@ -4,6 +4,7 @@ Data goes to stdout, what is said about it to stderr. Owns the wording of times 
 table fits a terminal is `terminal.py`'s.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar, cast
@@ -74,11 +75,14 @@ WAITS = {
     'host': 'behind another of the same host',
     'owner': 'over the limit of an owner',
 }
+# They can be typed instead of the whole.
+SHOWN_OF_ID = 12
 ENDED_IN_ORDER: tuple[JobStatus, ...] = ('completed', 'failed', 'stopped', 'cancelled')
 
 
 def say(text: str) -> None:
-    typer.echo(text, err=True)
+    # By its name: a bar that is being drawn stands in for it, and puts the text above itself.
+    typer.echo(text, err=True, file=sys.stderr)
 
 
 def print_answer(value: T, as_text: Callable[[T], None], *, as_json: bool) -> None:
@@ -102,21 +106,39 @@ def print_status(job: Job) -> None:
 
 
 def print_jobs(jobs: Sequence[Job]) -> None:
+    """On a terminal, with as much of an id as is typed, and without what is the same for all."""
     if not jobs:
-        say('there is no such job: silkline crawl URL makes one')
+        say('there is no job yet: silkline crawl URL makes one')
         return
-    rows = [
-        (
-            str(job.id),
-            coloured(job.status),
-            f'{job.progress_percentage} %',
-            ago(job.created_at),
-            job.kind,
-            job.url,
-        )
-        for job in jobs
-    ]
-    print_table(('job', 'status', 'done', 'enqueued', 'kind', 'url'), rows)
+    is_terminal = terminal_width() is not None
+    columns: dict[str, Callable[[Job], str | Text]] = {
+        'job': lambda job: str(job.id)[-SHOWN_OF_ID:] if is_terminal else str(job.id),
+        'status': status_of,
+        'done': lambda job: f'{job.progress_percentage} %',
+        'enqueued': lambda job: ago(job.created_at),
+        'kind': lambda job: job.kind,
+        'url': lambda job: job.url,
+    }
+    if is_terminal and all(job.kind == 'crawl' for job in jobs):
+        del columns['kind']
+    rows = [[cell_of(job) for cell_of in columns.values()] for job in jobs]
+    print_table(tuple(columns), rows)
+
+
+def status_of(job: Job) -> Text:
+    now = datetime.now(UTC)
+    is_early = job.status == 'pending' and job.run_after > now
+    wait = f' (not before {clock_time(job.run_after, now=now)})' if is_early else ''
+    return coloured(f'{job.status}{wait}', job.status)
+
+
+def about_no_job(statuses: Sequence[JobStatus], host: str | None) -> str:
+    """That no job is as it was asked for."""
+    is_so = f' is {" or ".join(statuses)}' if statuses else ''
+    if host is None:
+        return f'no job{is_so}'
+    of_host = f'no job of the host {host}{is_so}' if statuses else f'no job has the host {host}'
+    return f'{of_host}; a host is written with its port, if its URLs have one'
 
 
 def print_shown(shown: ShownJob) -> None:
@@ -314,6 +336,12 @@ def clock_time(moment: datetime, *, now: datetime) -> str:
     local = moment.astimezone()
     is_today = local.date() == now.astimezone().date()
     return f'{local:%H:%M:%S}' if is_today else f'{local:%Y-%m-%d %H:%M:%S}'
+
+
+def about_due(moment: datetime) -> str:
+    local = f'{moment.astimezone():%Y-%m-%d %H:%M:%S}'
+    has_passed = moment <= datetime.now(UTC)
+    return f'{local} has passed: it runs at once' if has_passed else f'not before {local}'
 
 
 def about(progress: Progress) -> str:

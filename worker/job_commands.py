@@ -3,8 +3,6 @@
 Owns their words. Imports the API only when a command runs, so that help is quick.
 """
 
-import json
-import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
@@ -13,7 +11,8 @@ from uuid import UUID, uuid4
 
 import typer
 
-from worker.errors import ExitCode, NoSuchJob, SettingsError, SilklineError
+from worker.errors import ExitCode, SettingsError, SilklineError
+from worker.job_words import LAST, find_id, read_options, read_time, refuse_port, with_scheme
 from worker.settings import Project, read_project
 
 if TYPE_CHECKING:
@@ -26,16 +25,16 @@ commands = typer.Typer()
 
 # Somebody sits before it.
 PATIENCE_SECONDS = 4.0
-LAST = 'last'
-# Ids begin with their time, so that it is the end in which those of one day differ.
-PART_OF_ID = re.compile(r'[0-9a-f-]{6,35}')
-# Among which a part of an id is looked for, and of which so many are listed.
-SEARCHED_JOBS = 1000
-LISTED_JOBS = 10
 STATUSES = ('pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled')
 
-# A host, perhaps a port and a path: what people type.
-WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
+# What the queue calls a thing in its hints, and what it is called here.
+COMMANDS_OF = {
+    'Use resume_crawl_job': 'Use silkline resume',
+    'Use retry_crawl_job': 'Use silkline retry',
+    'Use p_urls all': 'Use --all',
+    'Leave p_user_id': 'Leave --user',
+    'p_user_id is': '--user is',
+}
 
 UrlArgument = Annotated[str, typer.Argument(metavar='URL', help='Where to begin.')]
 JobArgument = Annotated[
@@ -52,7 +51,8 @@ def enqueue(
     url: UrlArgument,
     kind: Annotated[str, typer.Option(help='crawl, audit, or the kind of a plugin.')] = 'crawl',
     max_pages: Annotated[
-        int | None, typer.Option(help='How many pages are fetched at most.')
+        int | None,
+        typer.Option('--max-pages', '--pages', help='How many pages are fetched at most.'),
     ] = None,
     max_depth: Annotated[
         int | None, typer.Option(help='How many links away from the start.')
@@ -69,7 +69,10 @@ def enqueue(
     priority: Annotated[int | None, typer.Option(help='Higher runs sooner.')] = None,
     source: Annotated[str | None, typer.Option(help='What the pages belong to.')] = None,
     run_after: Annotated[
-        str | None, typer.Option(metavar='TIME', help='Not before, e.g. 2026-12-24T18:00:00Z.')
+        str | None,
+        typer.Option(
+            metavar='TIME', help='Not before, e.g. 2026-12-24T18:00; local, without a zone.'
+        ),
     ] = None,
     user: Annotated[UUID | None, typer.Option(help='Whose job it is to be.')] = None,
     key: Annotated[
@@ -81,13 +84,16 @@ def enqueue(
     """Enqueue a crawl, and print the id of its job."""
     from worker import console
 
-    payload: dict[str, object] = {'url': with_scheme(url)}
+    address = with_scheme(url)
+    payload: dict[str, object] = {'url': address}
     for name, value in (('max_pages', max_pages), ('max_depth', max_depth), ('strategy', strategy)):
         if value is not None:
             payload[name] = value
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
+        refuse_port(address)
         payload.update(read_options(option or []))
+        due = None if run_after is None else read_time(run_after)
         job = await rpc.enqueue_crawl_job(
             payload,
             kind=kind,
@@ -95,9 +101,11 @@ def enqueue(
             idempotency_key=key or str(uuid4()),
             priority=priority,
             source_id=source,
-            run_after=run_after,
+            run_after=None if due is None else due.isoformat(),
             user_id=user,
         )
+        if due is not None:
+            console.say(f'silkline: {console.about_due(due)}')
         if watch:
             return await follow(rpc, project, job.id, as_json=as_json)
         console.print_answer(job, console.print_id, as_json=as_json)
@@ -137,7 +145,10 @@ def jobs(
                 raise SettingsError(f'{word!r} is no status: there are {", ".join(STATUSES)}')
         statuses = cast('list[JobStatus]', status or [])
         found = await rpc.list_jobs(statuses=statuses, host=host, limit=limit)
-        console.print_answer(found, console.print_jobs, as_json=as_json)
+        if not found and (statuses or host is not None) and not as_json:
+            console.say(console.about_no_job(statuses, host))
+        else:
+            console.print_answer(found, console.print_jobs, as_json=as_json)
         return ExitCode.OK
 
     run(work)
@@ -222,68 +233,6 @@ def press(job: str, button: 'Callable[[Rpc, UUID], Awaitable[Job]]', *, as_json:
     run(work)
 
 
-def with_scheme(url: str) -> str:
-    """What somebody means who leaves out the scheme: https, and http for this machine."""
-    match = WITHOUT_SCHEME.match(url)
-    if match is None:
-        return url
-    is_local = match[1] == 'localhost' or re.fullmatch(r'[\d.]+', match[1])
-    meant = f'{"http" if is_local else "https"}://{url}'
-    typer.echo(f'silkline: {url} is taken for {meant}', err=True)
-    return meant
-
-
-def read_options(words: list[str]) -> dict[str, object]:
-    """`KEY=VALUE`, the value as JSON if it is JSON, else as text. No option is null."""
-    options: dict[str, object] = {}
-    for word in words:
-        name, sign, text = word.partition('=')
-        if not name or not sign:
-            raise SettingsError(f'--option {word} is not of the form KEY=VALUE')
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = None
-        options[name] = text if value is None else value
-    return options
-
-
-async def find_id(rpc: 'Rpc', job: str) -> UUID:
-    if job == LAST:
-        newest = await rpc.list_jobs(statuses=[], host=None, limit=1)
-        if not newest:
-            raise SettingsError('there is no job yet: silkline crawl URL makes one')
-        return newest[0].id
-    try:
-        return UUID(job)
-    except ValueError:
-        return await find_by_part(rpc, job.lower())
-
-
-async def find_by_part(rpc: 'Rpc', part: str) -> UUID:
-    """The one job among the newest whose id begins or ends so."""
-    if not PART_OF_ID.fullmatch(part):
-        raise SettingsError(
-            f'{part!r} is no id of a job, nor six characters of one or more, from its end or its'
-            ' beginning: silkline jobs lists them'
-        )
-    newest = await rpc.list_jobs(statuses=[], host=None, limit=SEARCHED_JOBS)
-    found = [job for job in newest if str(job.id).startswith(part) or str(job.id).endswith(part)]
-    if not found:
-        which = (
-            'no job' if len(newest) < SEARCHED_JOBS else f'none of the newest {len(newest)} jobs'
-        )
-        raise NoSuchJob(f'{which} begins or ends with {part!r}: silkline jobs lists them')
-    if len(found) > 1:
-        listed = ''.join(f'\n  {job.id}  {job.status}  {job.url}' for job in found[:LISTED_JOBS])
-        more = f'\n  and {len(found) - LISTED_JOBS} older ones' * (len(found) > LISTED_JOBS)
-        raise NoSuchJob(
-            f'{len(found)} jobs begin or end with {part!r}: type more, best from the end'
-            f'{listed}{more}'
-        )
-    return found[0].id
-
-
 async def follow(rpc: 'Rpc', project: Project, job_id: UUID, *, as_json: bool) -> ExitCode:
     from worker import console
     from worker.watch import watch as watch_job
@@ -309,6 +258,7 @@ def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progre
     The lines go to stdout if they are what the command is for, else to stderr.
     """
     from rich.console import Console, Group
+    from rich.constrain import Constrain
     from rich.live import Live
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.text import Text
@@ -341,8 +291,10 @@ def shown(*, as_json: bool, as_data: bool = True) -> 'Generator[Callable[[Progre
                 status=progress.status,
                 pages=pages,
             )
-            # In a line of its own: beside the bar there is no room for it.
-            live.update(Group(bar, *map(Text, wait)))
+            # The wait in a line of its own: beside the bar there is no room for it. At their ends
+            # there is some for the ^C of the terminal, which would begin a line otherwise.
+            lines = Group(bar, *map(Text, wait))
+            live.update(Constrain(lines, live.console.width - len('^C')))
 
         yield draw
 
@@ -362,8 +314,15 @@ def run(work: 'Callable[[Rpc, Project], Coroutine[Any, Any, ExitCode]]') -> None
     try:
         code = asyncio.run(enter())
     except SilklineError as error:
-        console.say(f'silkline: {error}')
+        console.say(f'silkline: {in_commands(str(error))}')
         code = error.exit_code
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     raise typer.Exit(code)
+
+
+def in_commands(text: str) -> str:
+    """What the queue says of its functions and their parameters, for somebody at a shell."""
+    for name, command in COMMANDS_OF.items():
+        text = text.replace(name, command)
+    return text

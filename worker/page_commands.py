@@ -13,7 +13,8 @@ from uuid import UUID
 import typer
 
 from worker.errors import ExitCode, SettingsError
-from worker.job_commands import LAST, JobArgument, find_id, run
+from worker.job_commands import JobArgument, run
+from worker.job_words import LAST, find_id
 from worker.settings import Project
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def pages(
         ),
     ] = None,
     jsonl: Annotated[
-        bool, typer.Option('--jsonl', help='Print a JSON object per line, text and links included.')
+        bool,
+        typer.Option(
+            '--jsonl', '--json', help='Print a JSON object per line, text and links included.'
+        ),
     ] = False,
 ) -> None:
     """List what a job stored; or what it did not, and why."""

@@ -48,8 +48,6 @@ MAX_RUNNING_SECONDS = 604_800.0
 
 # Classes of SQLSTATE that pass: connection, rollback, resources, lock, operator intervention.
 PASSING_CLASSES = ('08', '40', '53', '55', '57')
-# Of text that is no time, or one that no calendar has.
-BAD_TIMES = ('22007', '22008')
 # The code of an answer that is JSON and yet more than Python takes in: a number of 5000 digits.
 UNREADABLE = 'unreadable'
 
@@ -334,8 +332,6 @@ class Rpc:
             hint = hint or f'{WORKER_TOKEN} is for workers: this needs SUPABASE_SECRET_KEY.'
         elif code == '42501':
             hint = hint or 'The key may not do this: is SUPABASE_SECRET_KEY a secret key?'
-        elif code in BAD_TIMES:
-            hint = 'A time is written like 2026-12-24T18:00:00Z.'
         return ApiRefused(code, message, hint=hint)
 
 

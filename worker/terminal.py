@@ -1,6 +1,7 @@
 """What a terminal can show: tables that fit it, and no text that would steer it.
 
-No cell is cut: a column that has no room goes on the next line. Into a pipe, every row is one line.
+No cell is cut: a column that has no room goes on the next line; the last one, in the rows that have
+none. Into a pipe, every row is one line.
 """
 
 import shutil
@@ -22,9 +23,10 @@ def print_table(
     if with_head:
         cells.insert(0, [Text(name, style='bold') for name in head])
     widths = [max(row[nth].cell_len for row in cells) for nth in range(len(head))]
-    begins_line = line_beginnings(widths, terminal_width())
+    width = terminal_width()
     output = console()
     for row in cells:
+        begins_line = line_beginnings([*widths[:-1], row[-1].cell_len], width)
         output.print(laid_out(row, widths, begins_line), soft_wrap=True)
 
 

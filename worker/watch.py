@@ -56,13 +56,22 @@ async def watch(
             if snapshot.has_ended:
                 return snapshot
             with suppress(TimeoutError):
-                async with asyncio.timeout(LONGEST_POLL_SECONDS if is_live else poll):
+                pause = pause_after(snapshot, is_live=is_live, poll_seconds=poll)
+                async with asyncio.timeout(pause):
                     await news.wait()
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
     finally:
         listening.cancel()
         with suppress(asyncio.CancelledError):
             await listening
+
+
+def pause_after(snapshot: Progress, *, is_live: bool, poll_seconds: float) -> float:
+    """How long news are waited for before the next snapshot."""
+    if snapshot.is_saving:
+        # Its end is no news.
+        return SHORTEST_PAUSE_SECONDS
+    return LONGEST_POLL_SECONDS if is_live else poll_seconds
 
 
 def is_other(left: Progress, right: Progress) -> bool:

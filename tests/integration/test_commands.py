@@ -228,13 +228,6 @@ def test_jobs_are_listed_by_status_and_host(user: User) -> None:
     assert user.json('jobs', '--status', 'completed', '--host', host) == []
 
 
-def test_no_job_is_told_with_how_to_make_one(user: User) -> None:
-    done = user.run('jobs', '--host', 'nobody.example')
-
-    assert done.stdout == ''
-    assert done.stderr == 'there is no such job: silkline crawl URL makes one\n'
-
-
 def test_the_queue_is_told_in_numbers(user: User) -> None:
     user.enqueue()
     report_worker(user)

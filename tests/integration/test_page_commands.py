@@ -92,6 +92,7 @@ def test_json_lines_hold_the_text_and_the_links(user: User, job: str) -> None:
     [third] = [row for row in rows if '/p/3?' in row['url']]
 
     assert len(rows) == len(STORED)
+    assert user.lines('pages', job, '--json') == rows
     assert third['title'] == 'Page 3'
     assert third['markdown'].startswith('Page 3 of ')
     assert len(third['links']) == 3

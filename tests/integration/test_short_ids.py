@@ -66,4 +66,4 @@ def test_a_part_of_no_id_is_told_with_where_the_ids_are(user: User, jobs: list[s
 def test_too_little_of_an_id_is_refused(user: User, jobs: list[str]) -> None:
     done = user.run('show', jobs[0][-5:], code=2)
 
-    assert 'is no id of a job, nor six characters of one or more' in done.stderr
+    assert 'is too short: give six or more characters' in done.stderr

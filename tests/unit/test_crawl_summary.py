@@ -8,7 +8,7 @@ import pytest
 from local.crawl_summary import Reasons, about_start, allowance
 from local.own_worker import said
 from worker.answers import PageRow
-from worker.job_commands import with_scheme
+from worker.job_words import with_scheme
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,7 @@ class Visits:
             fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
         return fetched
 
-    async def _settle(
-        self, host: Host, task: pipe.Task, fetched: Fetched, begun_at: float
-    ) -> None:
+    async def _settle(self, host: Host, task: pipe.Task, fetched: Fetched, begun_at: float) -> None:
         # What a browser takes to draw a page says nothing about the host.
         seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
         is_answer = fetched.http_status is not None
