@@ -92,9 +92,3 @@ def test_a_workers_token_is_told_from_a_key() -> None:
     assert refusal_of(403, denied, token='a.b.c').endswith(  # noqa: S106 - no secret
         'SUPABASE_WORKER_TOKEN is for workers: this needs SUPABASE_SECRET_KEY.'
     )
-
-
-def test_a_time_that_is_none_is_told_with_one_that_is() -> None:
-    told = refusal_of(400, {'code': '22007', 'message': 'invalid input syntax for type timestamp'})
-
-    assert told.endswith('\nA time is written like 2026-12-24T18:00:00Z.')
