@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from local.postgres import SUPERUSER, Postgres
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.phoenix import V1, V2, Phoenix, open_socket
-from tests.support.servers import FAST
+from tests.support.servers import FAST, kill_with_sessions
 from tests.support.waiting import wait_until
 
 SEND = 'select realtime.send(%s::jsonb, %s, %s, %s)'
@@ -473,12 +471,6 @@ def own_database(directory: Path) -> Iterator[Database]:
             yield database
 
 
-def kill(postgres: Postgres) -> None:
-    pid = postgres.pid
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-
-
 def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) -> None:
     postgres = own_database.postgres
     with (
@@ -490,7 +482,7 @@ def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) 
         other.join('room', private=True)
         assert client.receive_reply(client.broadcast('room', 'before', {})).status == 'ok'
         assert other.receive_broadcast()['event'] == 'before'
-        kill(postgres)
+        kill_with_sessions(postgres)
 
         assert client.receive_reply(client.broadcast('room', 'without', {})).status == 'ok'
         assert other.receive_broadcast()['event'] == 'without'

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -27,7 +25,7 @@ from tests.support.gateway import GatewayThread
 from tests.support.http import http
 from tests.support.ports import own_port
 from tests.support.rest import Api, open_api
-from tests.support.servers import Missing, Server, make_server
+from tests.support.servers import Missing, Server, kill_with_sessions, make_server
 from tests.support.waiting import wait_until
 
 SETUP = r"""
@@ -255,7 +253,7 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
 
             assert call().json() is True
             port = postgres.port
-            os.kill(postgres.pid, signal.SIGKILL)
+            kill_with_sessions(postgres)
             wait_until(lambda: call().status_code == 503)
             started = time.monotonic()
             for _ in range(20):

@@ -1,6 +1,8 @@
 """The Postgres servers the tests run on: where each comes from, and how it is set up."""
 
 import importlib.util
+import os
+import signal
 import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from pytest_postgresql.janitor import DatabaseJanitor
 from local.database import bootstrap, migrate
 from local.postgres import SUPERUSER, Postgres, wheel_binaries
 from tests.support.database import Database
+from tests.support.runner import children_of, is_running
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +33,15 @@ FAST = {
 
 class Missing(Exception):
     """This machine has no such server; the message says how to get one."""
+
+
+def kill_with_sessions(postgres: Postgres) -> None:
+    """Kill a server, and wait for its sessions, which go on until they notice."""
+    pid = postgres.pid
+    sessions = children_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    wait_until(lambda: not any(map(is_running, sessions)), what='the end of the sessions')
 
 
 def binaries(version: int) -> Path:
