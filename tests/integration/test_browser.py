@@ -415,14 +415,26 @@ def test_loopback_is_not_left_out_of_the_proxy() -> None:
 # Browsers come and go
 
 
+def processes_below() -> set[int]:
+    """Of this process, but for the databases of other tests, whose helpers come and go."""
+    return {pid for pid in descendants(os.getpid()) if name_of(pid) not in (None, 'postgres')}
+
+
+def name_of(pid: int) -> str | None:
+    try:
+        return Path(f'/proc/{pid}/comm').read_text().strip()
+    except OSError:
+        return None
+
+
 def drivers() -> set[int]:
     """The direct children of this process: one driver for each browser."""
     mine = os.getpid()
-    return {process.pid for process in processes() if process.parent == mine}
+    return {process.pid for process in processes() if process.parent == mine} & processes_below()
 
 
 def test_a_browser_is_replaced_after_some_pages_and_none_is_left() -> None:
-    before = descendants(os.getpid())
+    before = processes_below()
 
     async def run() -> None:
         async with browser({'/': script('1')}, pages_per_browser=2) as (fetcher, site):
@@ -434,11 +446,11 @@ def test_a_browser_is_replaced_after_some_pages_and_none_is_left() -> None:
             assert seen[0] == seen[1] != seen[2] == seen[3] != seen[4]
 
     asyncio.run(run())
-    assert descendants(os.getpid()) <= before
+    assert processes_below() <= before
 
 
 def test_a_browser_that_dies_is_an_error_of_its_page_and_the_next_page_works() -> None:
-    before = descendants(os.getpid())
+    before = processes_below()
 
     async def run() -> None:
         pages = {'/': html('<script src=/never></script>'), '/never': silent(), '/ok': script('1')}
@@ -446,7 +458,7 @@ def test_a_browser_that_dies_is_an_error_of_its_page_and_the_next_page_works() -
             shown = asyncio.ensure_future(show(fetcher, site.url()))
             while not any(b'/never' in head for head in site.heads):
                 await site.wait_for_request()
-            for pid in descendants(os.getpid()) - before - drivers():
+            for pid in processes_below() - before - drivers():
                 with_signal(pid)
             with pytest.raises(Unreachable, match='the browser broke down') as caught:
                 await shown
@@ -454,7 +466,7 @@ def test_a_browser_that_dies_is_an_error_of_its_page_and_the_next_page_works() -
             assert (await show(fetcher, site.url('/ok'))).status == 200
 
     asyncio.run(run())
-    assert descendants(os.getpid()) <= before
+    assert processes_below() <= before
 
 
 def with_signal(pid: int) -> None:
@@ -465,7 +477,7 @@ def with_signal(pid: int) -> None:
 
 
 def test_a_page_that_keeps_its_process_busy_runs_out_of_time() -> None:
-    before = descendants(os.getpid())
+    before = processes_below()
 
     async def run() -> None:
         pages = {'/': script('while (true) {}'), '/ok': script('1')}
@@ -476,11 +488,11 @@ def test_a_page_that_keeps_its_process_busy_runs_out_of_time() -> None:
             assert (await show(fetcher, site.url('/ok'))).status == 200
 
     asyncio.run(run())
-    assert descendants(os.getpid()) <= before
+    assert processes_below() <= before
 
 
 def test_a_cancelled_page_leaves_nothing() -> None:
-    before = descendants(os.getpid())
+    before = processes_below()
 
     async def run() -> None:
         pages = {'/': html('<script src=/never></script>'), '/never': silent()}
@@ -494,7 +506,7 @@ def test_a_cancelled_page_leaves_nothing() -> None:
         await site.wait_until_idle()
 
     asyncio.run(run())
-    assert descendants(os.getpid()) <= before
+    assert processes_below() <= before
 
 
 def test_a_crawl_by_browser_runs_inside_the_walls_of_a_runner() -> None:
@@ -521,9 +533,9 @@ def test_a_crawl_by_browser_runs_inside_the_walls_of_a_runner() -> None:
             titles = {ended.page.title for ended in frontier.ended.values() if ended.page}
             assert titles == {'scripted', *(f'page {number}' for number in numbers)}
 
-    before = descendants(os.getpid())
+    before = processes_below()
     asyncio.run(run())
-    assert descendants(os.getpid()) <= before
+    assert processes_below() <= before
 
 
 def links(numbers: range) -> str:
@@ -542,11 +554,11 @@ def open_fetcher() -> None:
 
 
 def test_a_program_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = descendants(os.getpid())
+    before = processes_below()
     monkeypatch.setenv('SILKLINE_CHROMIUM', '/no/such/chromium')
     with pytest.raises(BrowserMissing, match='SILKLINE_CHROMIUM names /no/such/chromium'):
         open_fetcher()
-    assert descendants(os.getpid()) <= before
+    assert processes_below() <= before
 
 
 def test_a_program_that_is_no_browser_is_said_not_to_start(
