@@ -24,7 +24,7 @@ READY_WORD = b'ready'
 def find_stack(named: Path | None) -> StackDirectory:
     """The stack that was named, else of this directory, else of one above; if none: of this one."""
     here = Path.cwd()
-    return StackDirectory(settings.find_stack(named, here) or here / settings.STACK_NAME)
+    return StackDirectory(settings.find_stack_path(named, here) or here / settings.STACK_NAME)
 
 
 def start_detached(place: StackDirectory, words: list[str]) -> None:

@@ -41,7 +41,7 @@ def read_project(
     """Raises `SettingsError`, which names what is missing."""
     if environment.get('SUPABASE_URL'):
         return make_project(environment, where='the environment')
-    stack = find_stack(environment.get('SILKLINE_DIRECTORY'), directory or Path.cwd())
+    stack = find_stack_path(environment.get('SILKLINE_DIRECTORY'), directory or Path.cwd())
     if stack is None:
         raise SettingsError(
             'SUPABASE_URL is not set, and there is no local stack here: set it to the URL of your'
@@ -88,7 +88,7 @@ def make_project(variables: Mapping[str, str], *, where: str, is_local: bool = F
     )
 
 
-def find_stack(named: str | Path | None, here: Path) -> Path | None:
+def find_stack_path(named: str | Path | None, here: Path) -> Path | None:
     """The directory of the stack that was named, else of the one here, else of one above."""
     if named:
         return Path(named)
