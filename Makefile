@@ -46,13 +46,13 @@ test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests on the projec
 	$(BIN)/python -m pytest tests/fidelity $(PYTEST)
 
 demo: .venv/.dev ## Crawl a small site on this machine, from enqueue to Markdown
-	$(BIN)/python -m local.demo
+	$(BIN)/python examples/demo/demo.py
 
 up: .venv/.dev ## Run a Supabase stand-in on this machine; Ctrl-C stops it
 	$(BIN)/silkline up
 
 bench-queue: .venv/.dev ## Measure the queue beside its peers (ARGS=--quick for the short form)
-	PYTHON=$(PYTHON) benchmarks/bench-queue.sh $(ARGS)
+	PYTHON=$(PYTHON) benchmarks/queue/run.sh $(ARGS)
 
 bench-local: .venv/.dev ## Measure the local stack (ARGS=--quick for the short form)
 	$(BIN)/python -m benchmarks.local $(ARGS)
@@ -61,7 +61,7 @@ bench-worker: .venv/.dev ## Measure the worker (ARGS=--quick for the short form)
 	$(BIN)/python -m benchmarks.worker $(ARGS)
 
 bench-crawl: .venv/.dev ## Measure the crawler beside its peers (ARGS=--quick for the short form)
-	PYTHON=$(PYTHON) benchmarks/bench-crawl.sh $(ARGS)
+	PYTHON=$(PYTHON) benchmarks/crawl/run.sh $(ARGS)
 
 bench-extract: .venv/.dev ## Measure the extraction of main content (ARGS=--quick for the short form)
 	$(BIN)/python -m benchmarks.extract $(ARGS)
@@ -70,14 +70,14 @@ lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
 	uv pip compile $(LOCK) --extra browser --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
-	uv pip compile benchmarks/requirements.in $(LOCK_OPTIONS) \
-		--output-file benchmarks/requirements.lock
-	uv pip compile benchmarks/requirements-crawl.in $(LOCK_OPTIONS) \
-		--output-file benchmarks/requirements-crawl.lock
+	uv pip compile benchmarks/queue/requirements.in $(LOCK_OPTIONS) \
+		--output-file benchmarks/queue/requirements.lock
+	uv pip compile benchmarks/crawl/requirements.in $(LOCK_OPTIONS) \
+		--output-file benchmarks/crawl/requirements.lock
 
 clean: ## Remove what make made
 	rm -rf .venv .venv-bench .venv-bench-crawl .pytest_cache .ruff_cache .hypothesis dist
-	rm -rf tests/tools/node_modules benchmarks/peers/node_modules
+	rm -rf tests/tools/node_modules benchmarks/queue/peers/node_modules
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 LOCK_OPTIONS := --universal --python-version 3.11 --upgrade --quiet \

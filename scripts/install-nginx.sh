@@ -1,5 +1,5 @@
 #!/bin/sh
-# Unpack Debian's nginx into .venv/nginx, where benchmarks/crawl_server.py looks for it. Not installed:
+# Unpack Debian's nginx into .venv/nginx, where benchmarks/crawl/site_server.py looks for it. Not installed:
 # the package would start a server on port 80.
 set -eu
 cd "$(dirname "$0")/.."

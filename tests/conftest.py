@@ -12,8 +12,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from silkline_local.postgres.migrations import bootstrap, migrate
 
-from local.database import bootstrap, migrate
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
@@ -33,17 +33,17 @@ hypothesis.settings.register_profile('soak', EXAMPLES, max_examples=5000)
 
 # What takes a minute or more. When it comes first, the processes of `make test` end together.
 LONG_FILES = (
-    'test_benchmarks',
-    'test_worker',
-    'test_model',
-    'test_crawl_command',
-    'test_crawl_kills',
-    'test_commands',
+    'repository/test_benchmarks.py',
+    'supervisor/test_worker.py',
+    'supabase/test_model.py',
+    'cli/test_crawl.py',
+    'supervisor/test_killed_crawls.py',
+    'cli/test_jobs.py',
 )
 
 
-def is_about_the_gateway(name: str) -> bool:
-    return name.startswith(('test_gateway', 'test_live', 'test_realtime', 'test_rest'))
+def is_about_the_gateway(path: Path) -> bool:
+    return 'gateway' in path.parts or path.parts[-2:] == ('queue', 'test_realtime.py')
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,14 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (item.path.stem not in LONG_FILES, item.path.parent.name == 'unit'))
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG_FILES))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if 'server' in metafunc.fixturenames:
-        usual = (
-            GATEWAY_VERSIONS if is_about_the_gateway(metafunc.definition.path.stem) else VERSIONS
-        )
+        usual = GATEWAY_VERSIONS if is_about_the_gateway(metafunc.definition.path) else VERSIONS
         versions: list[int] = metafunc.config.getoption('--postgres') or list(usual)
         metafunc.parametrize('server', versions, indirect=True, scope='session', ids='pg{}'.format)
 

@@ -1,4 +1,4 @@
--- The functions of a worker, in the order in which worker/worker.py calls them:
+-- The functions of a worker, in the order in which worker/silkline/supervisor/worker.py calls them:
 --
 --   claim_crawl_jobs       take jobs; each under a random token that the worker made
 --   heartbeat_crawl_jobs   every 10 s: "I am alive"; answers what the users want of each job

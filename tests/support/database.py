@@ -11,8 +11,7 @@ from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 from psycopg.types.numeric import Float4
-
-from local.postgres import SUPERUSER, Postgres
+from silkline_local.postgres.server import SUPERUSER, Postgres
 
 Session = psycopg.Connection[DictRow]
 OWN_LOGIN = ('postgres', SUPERUSER)

@@ -5,8 +5,9 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from silkline.crawl.net.egress import Egress, EgressError
+
 from tests.support.raw_site import answer, raw_site
-from worker.crawl.egress import Egress, EgressError
 
 LOOPBACK = ('127.0.0.0/8', '::1/128')
 OK = answer(b'hello')

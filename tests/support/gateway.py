@@ -9,9 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from local.gateway.app import Gateway, Settings
-from local.gateway.realtime import Limits
-from local.keys import Keys, make_keys
+from silkline_local.gateway.app import Gateway, Settings
+from silkline_local.gateway.realtime import Limits
+from silkline_local.keys import Keys, make_keys
+
 from tests.support.database import Database
 from tests.support.ports import own_port
 

@@ -16,11 +16,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from silkline import protocol
+from silkline.supervisor.outcome import Outcome
+from silkline.supervisor.process import Runner
+
 from tests.support.raw_site import Handler, answer, not_found
 from tests.support.runner import Frontier, run_job
-from worker import pipe
-from worker.outcome import Outcome
-from worker.process import Runner
 
 Page = bytes | Handler
 # A page by path and query; None for one that is not there.
@@ -42,7 +43,7 @@ class End:
     # Where it depends on how the bytes arrive: the only other sentence.
     or_error: str | None = None
 
-    def is_met_by(self, finished: pipe.Finished) -> bool:
+    def is_met_by(self, finished: protocol.Finished) -> bool:
         return (
             finished.status == self.status
             and finished.skip_reason == self.skip_reason
@@ -105,11 +106,11 @@ class Ended:
     """One site after its crawl: what became of each URL, by path and query."""
 
     url: str
-    found: Mapping[str, pipe.FoundUrl]
-    finished: Mapping[str, pipe.Finished]
+    found: Mapping[str, protocol.FoundUrl]
+    finished: Mapping[str, protocol.Finished]
     asked: Counter[str]
 
-    def page(self, path: str) -> pipe.Page:
+    def page(self, path: str) -> protocol.Page:
         page = self.finished[path].page
         assert page is not None, self.finished[path]
         return page
@@ -143,8 +144,8 @@ class Crawled:
     # URLs that were being fetched when the runner ended.
     in_flight: Sequence[str]
     # URLs of other hosts, and how those ended that were not judged at once.
-    elsewhere: Mapping[str, pipe.FoundUrl]
-    ended_elsewhere: Mapping[str, pipe.Finished]
+    elsewhere: Mapping[str, protocol.FoundUrl]
+    ended_elsewhere: Mapping[str, protocol.Finished]
 
     def assert_drained(self, *, within_bytes: int, within_seconds: float) -> None:
         assert self.outcome.done is not None, (self.outcome, self.in_flight)
@@ -290,7 +291,7 @@ async def crawl_sites(
 ) -> Crawled:
     frontier = Frontier()
     watch = Watch()
-    start = pipe.Start(
+    start = protocol.Start(
         job_id=uuid4(),
         kind='crawl',
         payload={
@@ -302,7 +303,7 @@ async def crawl_sites(
             **(payload or {}),
         },
         allow_networks=list(allow_networks),
-        limits=pipe.Limits(wall_seconds=seconds),
+        limits=protocol.Limits(wall_seconds=seconds),
     )
     started_at = time.monotonic()
     outcome = await run_job(start, frontier, watch=watch)
@@ -333,13 +334,13 @@ class Watch:
         self.peak_bytes = 0
         self.begun: dict[object, str] = {}
 
-    def __call__(self, runner: Runner, message: pipe.FromRunner) -> None:
+    def __call__(self, runner: Runner, message: protocol.FromRunner) -> None:
         match message:
-            case pipe.Begun(url_key=key, url=url):
+            case protocol.Begun(url_key=key, url=url):
                 self.begun[key] = url
-            case pipe.Finished(url_key=key) | pipe.Retried(url_key=key):
+            case protocol.Finished(url_key=key) | protocol.Retried(url_key=key):
                 self.begun.pop(key, None)
-            case pipe.WantTasks():
+            case protocol.WantTasks():
                 # It waits for the answer: it is there to be looked at.
                 self.peak_bytes = max(self.peak_bytes, peak_bytes_of(runner.pid))
             case _:
@@ -356,8 +357,8 @@ def peak_bytes_of(pid: int) -> int:
 
 
 def ended_site(site: HostileSite, frontier: Frontier) -> Ended:
-    found: dict[str, pipe.FoundUrl] = {}
-    finished: dict[str, pipe.Finished] = {}
+    found: dict[str, protocol.FoundUrl] = {}
+    finished: dict[str, protocol.Finished] = {}
     for key, url in frontier.urls.items():
         if url.url.startswith(f'{site.url}/'):
             parts = urlsplit(url.url)

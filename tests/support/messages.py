@@ -1,8 +1,7 @@
 """Messages of the pipe, of every kind and with any content, for hypothesis."""
 
 from hypothesis import strategies as st
-
-from worker import pipe
+from silkline import protocol
 
 # Text as Postgres can hold it: the rest is replaced when a message is encoded.
 texts = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'), max_size=50)
@@ -16,7 +15,7 @@ json_values = st.recursive(
 )
 objects = st.dictionaries(texts, json_values, max_size=4)
 found = st.builds(
-    pipe.FoundUrl,
+    protocol.FoundUrl,
     url_key=keys,
     url=urls,
     depth=st.integers(0, 1000),
@@ -24,7 +23,7 @@ found = st.builds(
     skip_reason=st.sampled_from(['robots', 'too_deep', None]),
 )
 pages = st.builds(
-    pipe.Page,
+    protocol.Page,
     url=urls,
     content_hash=urls,
     http_status=statuses,
@@ -35,7 +34,7 @@ pages = st.builds(
 )
 results = st.one_of(
     st.builds(
-        pipe.Finished,
+        protocol.Finished,
         url_key=keys,
         status=st.sampled_from(['done', 'error']),
         http_status=statuses,
@@ -44,38 +43,39 @@ results = st.one_of(
         not_modified=st.none() | st.booleans(),
         page=st.none() | pages,
     ),
-    st.builds(pipe.Retried, url_key=keys, after_seconds=st.floats(0, 86400), error=texts),
-    st.builds(pipe.Discovered, urls=st.lists(found, max_size=4)),
-    st.builds(pipe.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
-    st.builds(pipe.Begun, url_key=keys, url=urls),
-    st.builds(pipe.RedirectedStart, url=urls),
+    st.builds(protocol.Retried, url_key=keys, after_seconds=st.floats(0, 86400), error=texts),
+    st.builds(protocol.Discovered, urls=st.lists(found, max_size=4)),
+    st.builds(protocol.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
+    st.builds(protocol.Begun, url_key=keys, url=urls),
+    st.builds(protocol.RedirectedStart, url=urls),
 )
 from_runner = results | st.one_of(
-    st.builds(pipe.Ready, pid=st.integers(1, 2**31), can_fork=st.booleans()),
+    st.builds(protocol.Ready, pid=st.integers(1, 2**31), can_fork=st.booleans()),
     st.builds(
-        pipe.WantTasks,
+        protocol.WantTasks,
         count=st.integers(0, 1000),
         hosts=st.lists(urls, max_size=4),
         links=st.lists(keys, max_size=4),
     ),
-    st.builds(pipe.Alive),
-    st.builds(pipe.Log, level=st.sampled_from(['info', 'error']), message=texts),
-    st.builds(pipe.Done, reason=st.sampled_from(['drained', 'pause', 'stop']), result=objects),
-    st.builds(pipe.Failed, error_code=st.just('failed'), message=texts),
+    st.builds(protocol.Alive),
+    st.builds(protocol.Log, level=st.sampled_from(['info', 'error']), message=texts),
+    st.builds(protocol.Done, reason=st.sampled_from(['drained', 'pause', 'stop']), result=objects),
+    st.builds(protocol.Failed, error_code=st.just('failed'), message=texts),
 )
 to_runner = st.one_of(
-    st.builds(pipe.Start, job_id=keys, kind=texts, payload=objects),
-    st.builds(pipe.Command, command=st.sampled_from(['continue', 'pause', 'stop', 'cancel'])),
+    st.builds(protocol.Start, job_id=keys, kind=texts, payload=objects),
+    st.builds(protocol.Command, command=st.sampled_from(['continue', 'pause', 'stop', 'cancel'])),
     st.builds(
-        pipe.Tasks,
+        protocol.Tasks,
         tasks=st.lists(
-            st.builds(pipe.Task, url_key=keys, url=texts, depth=st.integers(0, 1000)), max_size=4
+            st.builds(protocol.Task, url_key=keys, url=texts, depth=st.integers(0, 1000)),
+            max_size=4,
         ),
         drained=st.booleans(),
         next_in_seconds=st.none() | st.floats(0, 1e6),
         links=st.lists(
             st.builds(
-                pipe.StoredLinks,
+                protocol.StoredLinks,
                 url_key=keys,
                 links=st.lists(texts, max_size=3),
             ),

@@ -10,23 +10,23 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
-from worker import pipe
-from worker.isolation import processes
-from worker.outcome import Outcome
-from worker.process import Runner
-from worker.saving import Batch
+from silkline import protocol
+from silkline.runner.isolation import processes
+from silkline.supervisor.checkpoints import Batch
+from silkline.supervisor.outcome import Outcome
+from silkline.supervisor.process import Runner
 
 
 def start_of(
-    *, limits: pipe.Limits | None = None, payload: dict[str, Any] | None = None, **site: Any
-) -> pipe.Start:
-    """A job over a generated site; the keywords are the options of `worker/crawl/null.py`."""
+    *, limits: protocol.Limits | None = None, payload: dict[str, Any] | None = None, **site: Any
+) -> protocol.Start:
+    """A job over a generated site; the keywords are the options of the fetcher `null`."""
     url = f'https://null.example/?{urlencode(site)}'
-    return pipe.Start(
+    return protocol.Start(
         job_id=uuid4(),
         kind='crawl',
         payload={'url': url, 'fetcher': 'null', 'concurrency': 4, **(payload or {})},
-        limits=limits or pipe.Limits(memory_bytes=256 * 1024 * 1024, stall_seconds=20),
+        limits=limits or protocol.Limits(memory_bytes=256 * 1024 * 1024, stall_seconds=20),
         alive_seconds=0.2,
     )
 
@@ -36,15 +36,15 @@ class Frontier:
     """The frontier of one job, with the rules of `checkpoint_crawl_job` that matter here."""
 
     max_pages: int = 1_000_000
-    command: pipe.Verdict = 'continue'
-    urls: dict[UUID, pipe.FoundUrl] = field(default_factory=dict[UUID, pipe.FoundUrl])
+    command: protocol.Verdict = 'continue'
+    urls: dict[UUID, protocol.FoundUrl] = field(default_factory=dict[UUID, protocol.FoundUrl])
     pending: dict[UUID, int] = field(default_factory=dict[UUID, int])
     in_progress: dict[UUID, int] = field(default_factory=dict[UUID, int])
-    ended: dict[UUID, pipe.Finished] = field(default_factory=dict[UUID, pipe.Finished])
+    ended: dict[UUID, protocol.Finished] = field(default_factory=dict[UUID, protocol.Finished])
     handed_out: Counter[UUID] = field(default_factory=Counter[UUID])
     checkpoints: int = 0
 
-    def check_in(self, batch: Batch, want: int) -> pipe.Tasks:
+    def check_in(self, batch: Batch, want: int) -> protocol.Tasks:
         self.checkpoints += 1
         for found in batch.discovered:
             if found.url_key not in self.urls:
@@ -58,15 +58,15 @@ class Frontier:
         for retried in batch.retried:
             self.pending[retried.url_key] = self.in_progress.pop(retried.url_key)
         tasks = self.lease(want) if self.command == 'continue' else []
-        return pipe.Tasks(
+        return protocol.Tasks(
             tasks=tasks,
             drained=not self.pending and not self.in_progress,
             pending=len(self.pending),
             command=self.command,
         )
 
-    def lease(self, want: int) -> list[pipe.Task]:
-        tasks: list[pipe.Task] = []
+    def lease(self, want: int) -> list[protocol.Task]:
+        tasks: list[protocol.Task] = []
         for key in list(self.pending):
             attempts = self.pending[key] + 1
             if attempts == 1 and len(self.handed_out) >= self.max_pages:
@@ -77,7 +77,7 @@ class Frontier:
                 self.handed_out[key] += 1
                 found = self.urls[key]
                 tasks.append(
-                    pipe.Task(url_key=key, url=found.url, depth=found.depth, attempts=attempts)
+                    protocol.Task(url_key=key, url=found.url, depth=found.depth, attempts=attempts)
                 )
         return tasks
 
@@ -87,7 +87,7 @@ class Frontier:
         self.in_progress.clear()
 
 
-Watcher = Callable[[Runner, pipe.FromRunner], None]
+Watcher = Callable[[Runner, protocol.FromRunner], None]
 
 
 async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None = None) -> Outcome:
@@ -97,7 +97,7 @@ async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None
         if watch is not None:
             watch(runner, message)
         batch.add(message)
-        if isinstance(message, pipe.WantTasks):
+        if isinstance(message, protocol.WantTasks):
             answer = frontier.check_in(batch, message.count)
             batch = Batch()
             await runner.send(answer)
@@ -108,14 +108,14 @@ async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None
 
 
 async def run_job(
-    start: pipe.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
+    start: protocol.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
 ) -> Outcome:
     async with Runner(start) as runner:
         return await supervise(runner, frontier or Frontier(), watch=watch)
 
 
 def crawl(
-    start: pipe.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
+    start: protocol.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
 ) -> Outcome:
     return asyncio.run(run_job(start, frontier, watch=watch))
 

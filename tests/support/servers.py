@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 from pytest_postgresql.janitor import DatabaseJanitor
+from silkline_local.postgres.migrations import bootstrap, migrate
+from silkline_local.postgres.server import SUPERUSER, Postgres, wheel_binaries
 
-from local.database import bootstrap, migrate
-from local.postgres import SUPERUSER, Postgres, wheel_binaries
 from tests.support.database import Database
 from tests.support.runner import children_of, is_running
 from tests.support.waiting import wait_until

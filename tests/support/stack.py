@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+from silkline_local.directory import StackDirectory
 
-from local.directory import StackDirectory
 from tests.support.http import http
 from tests.support.ports import own_port
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
 
-SILKLINE = [sys.executable, '-m', 'worker']
+SILKLINE = [sys.executable, '-m', 'silkline']
 
 
 @contextmanager

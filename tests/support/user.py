@@ -11,7 +11,7 @@ from typing import Any
 class User:
     def __init__(self, directory: Path, *, python: str = sys.executable, **variables: str) -> None:
         self.directory = directory
-        self._silkline = [python, '-m', 'worker']
+        self._silkline = [python, '-m', 'silkline']
         kept = {
             name: value
             for name, value in os.environ.items()

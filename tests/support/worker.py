@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
+from silkline.runner.isolation import processes
 
 from tests.support.stack import SILKLINE, StackProcess
 from tests.support.waiting import wait_until
-from worker.isolation import processes
 
 OPEN = ['pending', 'processing', 'paused']
 
@@ -128,7 +128,7 @@ class Queue:
         self._connection: psycopg.Connection[DictRow] | None = None
 
     def enqueue(self, *, concurrency: int = 2, **site: Any) -> str:
-        """A generated site (`worker/crawl/null.py`) on a host of its own."""
+        """A generated site (`worker/silkline/crawl/fetchers/null.py`) on a host of its own."""
         url = f'https://{uuid4().hex}.example/?{urlencode(site)}'
         payload = {'url': url, 'fetcher': 'null', 'concurrency': concurrency}
         return self.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']

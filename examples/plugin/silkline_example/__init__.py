@@ -16,7 +16,7 @@ UNSEEN = ('head', 'script', 'style', 'template')
 
 
 class Page(Protocol):
-    """What a page hook may change: the fields of `worker.crawl.plugins.PageDraft` it uses."""
+    """What a page hook may change: the fields of `silkline.plugins.PageDraft` it uses."""
 
     markdown: str | None
     metadata: dict[str, Any]

@@ -1,0 +1,129 @@
+"""One run of everything: the site is up, silkline is up, crawls follow each other.
+
+Owns the order of the crawls and keeps what came of each. What it means is `crawl_claims.py`'s.
+"""
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from benchmarks.crawl.ours import OurRun, Silkline, run_silkline
+from benchmarks.crawl.peers import Peer, PeerRun, run_peer
+from benchmarks.crawl.site import Facts, write_site
+from benchmarks.crawl.site_server import Server, run_server
+from benchmarks.shared.report import number
+
+CONCURRENCY = 16
+MAX_PAGES = 200_000
+Markdown = Literal['none', 'main']
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    pages: int
+    rounds: int
+    has_tree: bool
+
+
+FULL = Size(pages=3000, rounds=3, has_tree=True)
+QUICK = Size(pages=300, rounds=1, has_tree=False)
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run of everything: the site, silkline, and what came of each crawl."""
+
+    size: Size
+    directory: Path
+    server: Server
+    facts: Facts
+    silkline: Silkline
+    # The crawler's.
+    core: int
+    hosts: int = 0
+    ours: dict[Markdown, list[OurRun]] = field(default_factory=dict[Markdown, list[OurRun]])
+    peers: dict[str, list[PeerRun]] = field(default_factory=dict[str, list[PeerRun]])
+    requests: dict[str, int] = field(default_factory=dict[str, int])
+    tree: OurRun | None = None
+
+    def run(self, peers: Sequence[Peer]) -> None:
+        """Crawl in turn, so that a slow minute of the machine falls on all."""
+        self.warm_up()
+        for nth in range(self.size.rounds):
+            self.crawl('none')
+            for peer in peers:
+                if nth < peer.rounds:
+                    self.crawl_with(peer)
+            self.crawl('main')
+        if self.size.has_tree:
+            self.crawl_tree()
+
+    def warm_up(self) -> None:
+        """One page: the worker has started, and its statements are planned."""
+        self.silkline.crawl(self.next_url(), fetcher='http', strategy='page')
+
+    def next_url(self, path: str = '/') -> str:
+        self.hosts += 1
+        return self.server.url(self.hosts, path)
+
+    def crawl(
+        self, markdown: Markdown, *, on_runner: Callable[[int], None] | None = None
+    ) -> OurRun:
+        run = self.silkline.crawl(
+            self.next_url(),
+            on_runner=on_runner,
+            fetcher='http',
+            concurrency=CONCURRENCY,
+            max_pages=MAX_PAGES,
+            markdown=markdown,
+        )
+        self.ours.setdefault(markdown, []).append(run)
+        self.tell(our_name(markdown), run)
+        return run
+
+    def crawl_with(self, peer: Peer) -> None:
+        url = self.next_url()
+        run = run_peer(peer, url, directory=self.directory / f'peer-{self.hosts}', core=self.core)
+        self.peers.setdefault(peer.name, []).append(run)
+        self.tell(peer.name, run)
+
+    def crawl_tree(self) -> None:
+        """Small pages, and many: the memory is looked at, not the speed."""
+        self.tree = self.silkline.crawl(
+            self.next_url('/tree/'),
+            fetcher='http',
+            concurrency=CONCURRENCY,
+            max_pages=MAX_PAGES,
+        )
+
+    def tell(self, name: str, run: OurRun | PeerRun) -> None:
+        self.requests[name] = self.server.requests(self.hosts).total()
+        print(
+            f'       {name}: {len(run.paths)} pages in {number(run.seconds, "s")},'
+            f' {number(run.rate, "pages/s")}',
+            flush=True,
+        )
+
+
+@contextmanager
+def prepare(size: Size) -> Generator[Bench]:
+    """Have the site and silkline up, on another core than the crawler's where there is one."""
+    cores = sorted(os.sched_getaffinity(0))
+    crawler, rest = cores[0], cores[1:2] or cores
+    os.sched_setaffinity(0, rest)
+    with TemporaryDirectory(prefix='silkline-bench-') as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        with run_server(directory / 'site') as server:
+            facts = write_site(server.root, size.pages)
+            with run_silkline(directory, nginx=server.process, core=crawler) as silkline:
+                bench = Bench(size, directory, server, facts, silkline, crawler)
+                yield bench
+
+
+def our_name(markdown: Markdown) -> str:
+    return 'silkline, no Markdown' if markdown == 'none' else 'silkline, main Markdown'

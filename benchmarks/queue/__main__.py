@@ -1,0 +1,165 @@
+"""Measure the queue: `python -m benchmarks.queue [--quick] [--skip-peers]`.
+
+Prints one line per claim (ok or short), writes `benchmarks/results/queue.md`, and exits with 1
+when a claim falls short. `--quick` has a tenth of the rows, fewer rounds and no peers, and
+writes nothing: it finds what has become slow, not how fast things are.
+
+Start here: `throughput.py` counts jobs per second, `growth.py` compares small and large tables,
+`fleet.py` counts processor time, `peers/` runs the others.
+"""
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from silkline_local.postgres.server import Postgres
+
+from benchmarks.queue import peers
+from benchmarks.queue.fleet import measure_fleet
+from benchmarks.queue.growth import (
+    measure_checkpoint,
+    measure_claim,
+    measure_fairness,
+    measure_heartbeat,
+)
+from benchmarks.queue.throughput import (
+    measure_batches,
+    measure_drain,
+    measure_enqueue,
+    measure_peers,
+)
+from benchmarks.shared.report import Report, table
+from benchmarks.shared.server import ROOT, machine_seconds, own_seconds, run_server
+
+RESULTS = ROOT / 'benchmarks/results/queue.md'
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    scale: int
+    enqueue_calls: int
+    drain_rounds: int
+    drain_seconds: float
+    batch_rounds: int
+    claim_blocks: int
+    fairness_jobs: int
+    checkpoint_rounds: int
+    fleet_seconds: float
+
+
+FULL = Size(
+    scale=1_000_000,
+    enqueue_calls=20,
+    drain_rounds=7,
+    drain_seconds=2.0,
+    batch_rounds=9,
+    claim_blocks=50,
+    fairness_jobs=100_000,
+    checkpoint_rounds=21,
+    fleet_seconds=20.0,
+)
+QUICK = Size(
+    scale=100_000,
+    enqueue_calls=5,
+    drain_rounds=3,
+    drain_seconds=0.7,
+    batch_rounds=3,
+    claim_blocks=15,
+    fairness_jobs=10_000,
+    checkpoint_rounds=7,
+    fleet_seconds=5.0,
+)
+PARTS = ('drain', 'peers', 'claim', 'checkpoint', 'fleet')
+PEER_ROUNDS = 5
+PEER_SECONDS = 3.0
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    size = QUICK if arguments.quick else FULL
+    parts = set(arguments.only or PARTS)
+    if arguments.quick or arguments.skip_peers:
+        parts -= {'peers'}
+    if 'peers' in parts and not peers.is_installed():
+        sys.exit(
+            'the peers are not installed: start with benchmarks/bench-queue.sh, or --skip-peers'
+        )
+    report = Report()
+    began_at, machine, own = time.monotonic(), machine_seconds(), own_seconds()
+    with run_server(arguments.postgres_bin) as postgres:
+        queues = measure(postgres, report, size, parts)
+        versions = {'PostgreSQL': postgres.release, 'Python': platform.python_version()}
+    others = machine_seconds() - machine - (own_seconds() - own)
+    report.figure(
+        'processor time of others on this machine meanwhile',
+        max(others, 0) / (time.monotonic() - began_at),
+        'cores',
+    )
+    versions['psycopg'] = psycopg.__version__
+    if 'peers' in parts:
+        versions['Node'] = peers.node_version().lstrip('v')
+        versions |= {peer.package: peer.version for peer in peers.PEERS}
+    if not (arguments.quick or arguments.only):
+        command = ' '.join(['python -m benchmarks.queue', *sys.argv[1:]])
+        report.write(
+            arguments.output,
+            title='The queue, measured',
+            how=f'`{command}`, with fsync and synchronous_commit on. Sides of a ratio were'
+            ' measured in turn, in this one run; figures are medians.',
+            versions=versions,
+            tables=[
+                (
+                    'Drain: claim and complete, jobs per second',
+                    table(('queue', 'how', '1 worker', '4 workers'), queues),
+                )
+            ],
+        )
+        print(f'written to {arguments.output}')
+    return 0 if report.holds else 1
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog='python -m benchmarks.queue', description=__doc__)
+    parser.add_argument('--quick', action='store_true', help='a tenth of the rows, no peers')
+    parser.add_argument('--skip-peers', action='store_true', help='only ours and the bare table')
+    parser.add_argument('--only', nargs='+', choices=PARTS, help='some parts; writes no page')
+    parser.add_argument('--postgres-bin', type=Path, help='where another initdb and postgres are')
+    parser.add_argument('--output', type=Path, default=RESULTS, help='where the page is written')
+    return parser.parse_args()
+
+
+def measure(
+    postgres: Postgres, report: Report, size: Size, parts: Collection[str]
+) -> list[Sequence[str]]:
+    """Measure the parts in turn; answer the table of queues."""
+    queues: list[Sequence[str]] = []
+    if 'drain' in parts or 'peers' in parts:
+        measure_enqueue(postgres, report, calls=size.enqueue_calls)
+        queues += measure_drain(
+            postgres,
+            report,
+            rounds=size.drain_rounds,
+            seconds=size.drain_seconds,
+            only_claims=size is QUICK,
+        )
+        measure_batches(postgres, report, rounds=size.batch_rounds)
+    if 'peers' in parts:
+        queues += measure_peers(postgres, report, rounds=PEER_ROUNDS, seconds=PEER_SECONDS)
+    if 'claim' in parts:
+        measure_claim(postgres, report, scale=size.scale, blocks=size.claim_blocks)
+        measure_heartbeat(postgres, report)
+        measure_fairness(postgres, report, jobs=size.fairness_jobs, trials=10)
+    if 'checkpoint' in parts:
+        measure_checkpoint(postgres, report, scale=size.scale, rounds=size.checkpoint_rounds)
+    if 'fleet' in parts:
+        measure_fleet(postgres, report, scale=size.scale // 10, seconds=size.fleet_seconds)
+    return queues
+
+
+if __name__ == '__main__':
+    sys.exit(main())

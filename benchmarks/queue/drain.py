@@ -1,0 +1,159 @@
+"""Take jobs and finish them, over one or several connections, as fast as the database allows.
+
+Owns the two queues that are compared, ours and the bare table, and the race: each connection is
+a process of its own, all start at one gate, and the rate is jobs over the time from the gate to
+the last one finished. Both sides hold the same payloads and run the same client code; only the
+SQL differs.
+"""
+
+import multiprocessing
+import time
+from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
+from typing import Protocol
+from uuid import UUID, uuid4
+
+from benchmarks.shared.server import Session, connect
+
+START_SECONDS = 60.0
+
+SPAWN = multiprocessing.get_context('spawn')
+
+CLAIM = 'select id, lease_token, payload from public.claim_crawl_jobs(%s, %s)'
+COMPLETE = 'select command from public.complete_crawl_job(%s)'
+
+# The classic queue: see the research behind the design, "base".
+BARE_TABLE = """
+create table bare_jobs (
+  id uuid primary key default gen_random_uuid(),
+  payload jsonb not null,
+  priority integer not null default 0,
+  status text not null default 'pending',
+  worker_id uuid,
+  created_at timestamptz not null default now(),
+  started_at timestamptz,
+  completed_at timestamptz
+);
+create index bare_jobs_in_line on bare_jobs (status, priority desc, created_at);
+"""
+BARE_FILL = """
+insert into bare_jobs (payload, created_at)
+select
+  %s::jsonb || jsonb_build_object('url', format('https://site-%%s.example.com/docs/', number)),
+  now() + number * interval '1 microsecond'
+from generate_series(1, %s) as number
+"""
+BARE_CLAIM = """
+update bare_jobs
+set status = 'processing', worker_id = %s, started_at = now()
+where id = (
+  select id
+  from bare_jobs
+  where status = 'pending'
+  order by priority desc, created_at
+  for update skip locked
+  limit 1
+)
+returning id, id, payload
+"""
+BARE_COMPLETE = "update bare_jobs set status = 'completed', completed_at = now() where id = %s"
+
+
+class Queue(Protocol):
+    """Something that jobs can be taken from."""
+
+    def claim(self, connection: Session, worker: UUID, count: int) -> list[UUID]:
+        """Take up to `count` jobs; answer what finishes each of them."""
+        ...
+
+    def complete(self, connection: Session, handle: UUID) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Silkline:
+    """The functions of the queue, called as service_role."""
+
+    def claim(self, connection: Session, worker: UUID, count: int) -> list[UUID]:
+        tokens = [uuid4() for _ in range(count)]
+        rows = connection.execute(CLAIM, [worker, tokens]).fetchall()
+        return [UUID(str(token)) for _, token, _ in rows]
+
+    def complete(self, connection: Session, handle: UUID) -> None:
+        row = connection.execute(COMPLETE, [handle]).fetchone()
+        assert row == ('continue',), row
+
+
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """A plain table, one update to take a job and one to finish it."""
+
+    def claim(self, connection: Session, worker: UUID, count: int) -> list[UUID]:
+        assert count == 1
+        rows = connection.execute(BARE_CLAIM, [worker]).fetchall()
+        return [UUID(str(handle)) for _, handle, _ in rows]
+
+    def complete(self, connection: Session, handle: UUID) -> None:
+        connection.execute(BARE_COMPLETE, [handle])
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One connection's part of a race."""
+
+    jobs: int
+    began_at: float
+    ended_at: float
+
+
+def drain(queue: Queue, url: str, *, seconds: float, connections: int = 1, batch: int = 1) -> float:
+    """Claim and complete for some seconds; answer jobs per second."""
+    gate = SPAWN.Barrier(connections)
+    answers: SimpleQueue[Leg] = SPAWN.SimpleQueue()
+    racers = [
+        SPAWN.Process(target=_drain_leg, args=(gate, answers, queue, url, seconds, batch))
+        for _ in range(connections)
+    ]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+        assert racer.exitcode == 0, 'a connection failed; its error is above'
+    legs = [answers.get() for _ in racers]
+    duration = max(leg.ended_at for leg in legs) - min(leg.began_at for leg in legs)
+    return sum(leg.jobs for leg in legs) / duration
+
+
+def claim_only(queue: Queue, connection: Session, *, calls: int, batch: int) -> float:
+    """Take jobs without finishing them; answer jobs per second."""
+    worker = uuid4()
+    began_at = time.monotonic()
+    claimed = sum(len(queue.claim(connection, worker, batch)) for _ in range(calls))
+    taken_seconds = time.monotonic() - began_at
+    assert claimed == calls * batch, 'the queue ran dry: enqueue more'
+    return claimed / taken_seconds
+
+
+def _drain_leg(
+    gate: Barrier,
+    answers: 'SimpleQueue[Leg]',
+    queue: Queue,
+    url: str,
+    seconds: float,
+    batch: int,
+) -> None:
+    worker = uuid4()
+    done = 0
+    with connect(url) as connection:
+        # Plans are made and catalogues read before the gate opens.
+        for handle in queue.claim(connection, worker, batch):
+            queue.complete(connection, handle)
+        gate.wait(START_SECONDS)
+        began_at = time.monotonic()
+        while time.monotonic() - began_at < seconds:
+            handles = queue.claim(connection, worker, batch)
+            assert handles, 'the queue ran dry: enqueue more'
+            for handle in handles:
+                queue.complete(connection, handle)
+                done += 1
+        answers.put(Leg(done, began_at, time.monotonic()))

@@ -1,0 +1,282 @@
+"""Measure the worker: `python -m benchmarks.worker [--quick]`.
+
+Runs `silkline up` and `silkline worker` as a user does, with jobs of the generated site, so that
+what is timed is the worker and not a network. Prints one line per claim (ok or short), writes
+`benchmarks/results/worker.md`, and exits with 1 when a claim falls short. `--quick` measures less
+and writes nothing.
+"""
+
+import argparse
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import psycopg
+from psycopg.types.json import Jsonb
+from silkline_local.postgres.server import SUPERUSER
+
+from benchmarks.shared.report import Report
+from benchmarks.shared.server import ROOT
+from benchmarks.shared.stack import Stack, memory_megabytes, run_stack
+
+RESULTS = ROOT / 'benchmarks/results/worker.md'
+PAGES_OF_A_SMALL_JOB = 3
+SECONDS = 300.0
+SETTLE_SECONDS = 1.0
+# Until a worker has a process ready for its next job.
+REST_SECONDS = 1.0
+# Until a job that runs has its pages open.
+CANCEL_AFTER_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    jobs: int
+    slots: int
+    latencies: int
+    cancels: int
+    idle_seconds: float
+
+
+FULL = Size(jobs=1000, slots=50, latencies=100, cancels=50, idle_seconds=90)
+QUICK = Size(jobs=100, slots=50, latencies=10, cancels=5, idle_seconds=15)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog='python -m benchmarks.worker', description=__doc__)
+    parser.add_argument('--quick', action='store_true', help='less of everything; writes no page')
+    is_quick = parser.parse_args().quick
+    size = QUICK if is_quick else FULL
+    report = Report()
+    with TemporaryDirectory(prefix='silkline-bench-') as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        with run_stack(directory / 'stack') as stack:
+            release = measure(report, size, stack, directory)
+    if not is_quick:
+        report.write(
+            RESULTS,
+            title='The worker, measured',
+            how='`make bench-worker`: worker, runners, gateway and Postgres share the machine. Jobs'
+            ' are of the generated site, which takes no time to fetch. Figures are medians.',
+            versions={'PostgreSQL': release, 'Python': platform.python_version()},
+        )
+        print(f'written to {RESULTS}')
+    return 0 if report.holds else 1
+
+
+def measure(report: Report, size: Size, stack: Stack, directory: Path) -> str:
+    url = stack.variables['SUPABASE_DB_URL'].replace('//postgres:', f'//{SUPERUSER}:', 1)
+    with psycopg.connect(url, autocommit=True) as connection:
+        # So that calls of functions are counted.
+        connection.execute("alter system set track_functions = 'pl'")
+        connection.execute('select pg_reload_conf()')
+        with run_worker(stack, directory, slots=4) as process:
+            measure_latency(report, connection, size.latencies, name='a one-page job')
+            measure_latency(
+                report,
+                connection,
+                size.latencies // 2,
+                name='a one-page job for an idle worker',
+                rest_seconds=REST_SECONDS,
+            )
+            measure_cancel(report, connection, process, size.cancels)
+            measure_idle(report, connection, process, size.idle_seconds)
+        measure_jobs(report, connection, stack, directory, size)
+        return connection.info.parameter_status('server_version') or ''
+
+
+@contextmanager
+def run_worker(stack: Stack, directory: Path, *, slots: int) -> Generator[int]:
+    process = subprocess.Popen(
+        [
+            Path(sys.executable).with_name('silkline'),
+            'worker',
+            f'--slots={slots}',
+            f'--state={directory / "state"}',
+        ],
+        env={**os.environ, **stack.variables},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def measure_latency(
+    report: Report,
+    connection: psycopg.Connection,
+    count: int,
+    *,
+    name: str,
+    rest_seconds: float = 0.0,
+) -> None:
+    """From enqueue to the end of a job of one page, which is later than its first fetch."""
+    times: list[float] = []
+    for nth in range(count + 2):
+        time.sleep(rest_seconds)
+        began_at = time.perf_counter()
+        [job] = enqueue(connection, 1, pages=1)
+        wait_until_ended(connection, [job])
+        # The first ones wait for the worker to start.
+        if nth >= 2:
+            times.append((time.perf_counter() - began_at) * 1000)
+    report.at_most(f'enqueue to the end of {name}, p50', statistics.median(times), 300, 'ms')
+    # A wake-up in vain would cost a whole poll.
+    report.at_most(f'enqueue to the end of {name}, longest', max(times), 1000, 'ms')
+    report.figure(f'enqueue to the end of {name}', times, 'ms')
+
+
+def measure_cancel(
+    report: Report, connection: psycopg.Connection, process: int, count: int
+) -> None:
+    """From the button to the end of the process whose page will never come."""
+    times: list[float] = []
+    for _ in range(count):
+        # The one that waits is the one that gets the job.
+        wait_until(lambda: len(children(process)) == 1)
+        [runner] = children(process)
+        [job] = enqueue(connection, 1, pages=2, slow=1, slow_ms=300_000)
+        wait_until(lambda: count_jobs(connection, [job], 'processing') == 1)  # noqa: B023
+        time.sleep(CANCEL_AFTER_SECONDS)
+        began_at = time.perf_counter()
+        connection.execute('select public.cancel_crawl_job(%s)', [job])
+        wait_until(lambda: not is_alive(runner))  # noqa: B023
+        times.append((time.perf_counter() - began_at) * 1000)
+    # Of fifty, the longest is the 99th percentile.
+    report.at_most(f'cancel to the end of the process, longest of {count}', max(times), 2000, 'ms')
+    report.figure('cancel to the end of the process', times, 'ms')
+
+
+def measure_idle(
+    report: Report, connection: psycopg.Connection, process: int, seconds: float
+) -> None:
+    """Calls while nothing happens, after it has been so for a while."""
+    time.sleep(seconds * 2 / 3)
+    report.at_most('memory of an idle worker', memory_megabytes(process), 60, 'MB')
+    before = calls(connection)
+    time.sleep(seconds / 3)
+    rate = (calls(connection) - before) / (seconds / 3)
+    assert before > 0, 'calls of functions are not counted'
+    report.at_most('requests of an idle worker', rate, 1, '/s')
+
+
+def calls(connection: psycopg.Connection) -> int:
+    """Claims and heartbeats so far, as Postgres counts calls of functions."""
+    row = connection.execute(
+        'select coalesce(sum(calls), 0) from pg_stat_user_functions'
+        " where funcname in ('claim_crawl_jobs', 'heartbeat_crawl_jobs')"
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def measure_jobs(
+    report: Report,
+    connection: psycopg.Connection,
+    stack: Stack,
+    directory: Path,
+    size: Size,
+) -> None:
+    with run_worker(stack, directory, slots=size.slots) as process:
+        wait_until_ended(connection, enqueue(connection, 4, pages=PAGES_OF_A_SMALL_JOB))
+        time.sleep(SETTLE_SECONDS)
+        before = descriptors(process)
+        jobs = enqueue(connection, size.jobs, pages=PAGES_OF_A_SMALL_JOB)
+        began_at = time.perf_counter()
+        wait_until_ended(connection, jobs)
+        seconds = time.perf_counter() - began_at
+        time.sleep(SETTLE_SECONDS)
+        # One waits for the next job.
+        report.at_most(f'child processes left after {size.jobs} jobs', len(children(process)), 1)
+        grown = descriptors(process) - before
+        report.at_most(f'descriptors grown by, after {size.jobs} jobs', grown, 0)
+        report.figure(
+            f'memory of a worker with {size.slots} slots', memory_megabytes(process), 'MB'
+        )
+    completed = count_jobs(connection, jobs, 'completed')
+    report.at_least(
+        f'{size.jobs} small jobs over {size.slots} slots, completed', completed, size.jobs
+    )
+    report.figure(f'{size.jobs} small jobs over {size.slots} slots', size.jobs / seconds, 'jobs/s')
+
+
+def children(process: int) -> list[str]:
+    """Alive or not yet reaped."""
+    path = Path(f'/proc/{process}/task/{process}/children')
+    return path.read_text().split()
+
+
+def is_alive(process: str) -> bool:
+    try:
+        return Path(f'/proc/{process}/stat').read_text().rpartition(') ')[2][0] != 'Z'
+    except FileNotFoundError:
+        return False
+
+
+def descriptors(process: int) -> int:
+    """Open files, without the sockets of API calls, which come and go."""
+    links = [os.readlink(path) for path in Path(f'/proc/{process}/fd').iterdir()]
+    return sum(not link.startswith('socket:') for link in links)
+
+
+def enqueue(connection: psycopg.Connection, count: int, **options: int) -> list[str]:
+    """Jobs of as many hosts, because a host is crawled by one job at a time."""
+    run = uuid4().hex[:8]
+    query = urlencode(options)
+    jobs = [
+        {
+            'payload': {
+                'url': f'https://{run}-{nth}.null.example/?{query}',
+                'fetcher': 'null',
+                'concurrency': 2,
+            }
+        }
+        for nth in range(count)
+    ]
+    row = connection.execute(
+        "select public.enqueue_crawl_jobs(%s) -> 'job_ids'", [Jsonb(jobs)]
+    ).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def wait_until_ended(connection: psycopg.Connection, jobs: Sequence[str]) -> None:
+    wait_until(
+        lambda: count_jobs(connection, jobs, 'pending', 'processing') == 0,
+        pause_seconds=0.005 if len(jobs) == 1 else 0.1,
+    )
+
+
+def wait_until(is_so: Callable[[], bool], *, pause_seconds: float = 0.005) -> None:
+    deadline = time.perf_counter() + SECONDS
+    while not is_so():
+        if time.perf_counter() > deadline:
+            sys.exit(f'something did not happen in {SECONDS:g} s')
+        time.sleep(pause_seconds)
+
+
+def count_jobs(connection: psycopg.Connection, jobs: Sequence[str], *statuses: str) -> int:
+    row = connection.execute(
+        'select count(*) from public.crawl_jobs'
+        ' where id = any (%s::uuid[]) and status::text = any (%s)',
+        [list(jobs), list(statuses)],
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,6 +1,0 @@
-"""Realtime as Supabase's server speaks it: private channels and broadcasts."""
-
-from local.gateway.realtime.limits import FREE_TIER, Limits
-from local.gateway.realtime.routes import Realtime
-
-__all__ = ['FREE_TIER', 'Limits', 'Realtime']

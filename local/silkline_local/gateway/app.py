@@ -1,0 +1,158 @@
+"""The gateway: REST, Realtime and the dashboard behind one loopback port.
+
+Owns the routes, who may call from where (keys, CORS, host names), and that every failure is an
+answer. What is answered is the business of `rest/`, `realtime/` and `dashboard.py`.
+"""
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import hdrs, web
+
+from silkline_local.gateway.callers import Callers
+from silkline_local.gateway.dashboard import Dashboard
+from silkline_local.gateway.realtime import Limits, Realtime
+from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.rest import Rest
+from silkline_local.keys import Keys
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = '127.0.0.1'
+LOOPBACK_NAMES = frozenset({'127.0.0.1', 'localhost', '[::1]'})
+SHUTDOWN_SECONDS = 2.0
+# Also the time in which a new connection has to send its first request.
+IDLE_SECONDS = 75.0
+# Room for a filter with some hundred ids, or a token with many claims.
+LONGEST_LINE = 16 * 1024
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the gateway stands in front of. `database_url` answers the URL for a role."""
+
+    database_url: Callable[[str], str]
+    keys: Keys
+    limits: Limits | None = None
+    dashboard: Path | None = None
+
+
+class Gateway:
+    """Answers on `listener` while entered; leaving closes every socket and every connection."""
+
+    def __init__(self, listener: socket.socket, settings: Settings) -> None:
+        self.settings = settings
+        self._listener = listener
+        self._closing = AsyncExitStack()
+        callers = Callers(settings.keys)
+        self._rest = Rest(database_url=settings.database_url('authenticator'), callers=callers)
+        self._realtime = Realtime(
+            database_url=settings.database_url('supabase_admin'),
+            callers=callers,
+            limits=settings.limits,
+        )
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opened:
+            # Parts are opened first and closed last: no request meets a part that is not there.
+            await opened.enter_async_context(self._rest)
+            await opened.enter_async_context(self._realtime)
+            runner = web.AppRunner(
+                self._application(),
+                access_log=None,
+                shutdown_timeout=SHUTDOWN_SECONDS,
+                keepalive_timeout=IDLE_SECONDS,
+                max_line_size=LONGEST_LINE,
+                max_field_size=LONGEST_LINE,
+            )
+            await runner.setup()
+            opened.push_async_callback(runner.cleanup)
+            await web.SockSite(runner, self._listener).start()
+            self._closing = opened.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._closing.aclose()
+
+    def _application(self) -> web.Application:
+        # The first is the outermost: a browser may read what a failure answered, too.
+        middlewares = [allow_browsers, answer_failures]
+        if self._listener.getsockname()[0] == LOOPBACK:
+            middlewares.append(refuse_foreign_hosts)
+        application = web.Application(middlewares=middlewares)
+        application.on_shutdown.append(self._realtime.close_sockets)
+        self._rest.add_routes(application.router)
+        self._realtime.add_routes(application.router)
+        dashboard = Dashboard(self.settings.dashboard, self.settings.keys)
+        dashboard.add_routes(application.router)
+        return application
+
+
+@web.middleware
+async def answer_failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Refusal as refusal:
+        return json_answer(refusal.status, refusal.body, refusal.headers)
+    except web.HTTPException as error:
+        return json_answer(error.status, {'message': error.reason}, {})
+    except Exception:
+        logger.exception('%s %s failed', request.method, request.path)
+        return json_answer(500, {'message': 'An unexpected error occurred'}, {})
+
+
+@web.middleware
+async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse names that a website made to point here, so that it cannot read the answers."""
+    name = request.headers.get(hdrs.HOST, '').rsplit(':', 1)[0]
+    if name not in LOOPBACK_NAMES:
+        raise Refusal(403, {'message': f'this gateway is not {name!r}', 'hint': 'Use 127.0.0.1.'})
+    return await handler(request)
+
+
+@web.middleware
+async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let pages of any origin call, as Supabase does: what protects is the key."""
+    if (
+        request.method == hdrs.METH_OPTIONS
+        and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers
+    ):
+        asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, '')
+        return web.Response(
+            headers={
+                hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: '*',
+                hdrs.ACCESS_CONTROL_ALLOW_METHODS: 'GET,HEAD,POST,PATCH,PUT,DELETE,OPTIONS',
+                hdrs.ACCESS_CONTROL_ALLOW_HEADERS: asked,
+                hdrs.ACCESS_CONTROL_MAX_AGE: '3600',
+            }
+        )
+    response = await handler(request)
+    if not response.prepared:
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = '*'
+        response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = (
+            'Content-Encoding, Content-Location, Content-Range, Content-Type, Date, Location, '
+            'Preference-Applied, Proxy-Status, Range-Unit, Server, Transfer-Encoding'
+        )
+    return response
+
+
+def json_answer(status: int, body: object, headers: Mapping[str, str]) -> web.Response:
+    return web.Response(
+        status=status,
+        body=msgspec.json.encode(body),
+        headers={hdrs.CONTENT_TYPE: 'application/json; charset=utf-8', **headers},
+    )

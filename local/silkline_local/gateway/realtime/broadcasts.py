@@ -1,0 +1,112 @@
+"""Messages on their way to many sockets.
+
+Owns how one broadcast looks to clients of either protocol version, encoded once for each. Who
+gets it is decided by `channels.py`.
+"""
+
+from typing import Protocol
+
+from silkline_local.gateway.realtime.frames import (
+    NULL,
+    Version,
+    encode,
+    encode_user_broadcast,
+    is_json,
+    quote,
+)
+
+PREFIX = 'realtime:'
+
+
+class Broadcast(Protocol):
+    """What a channel delivers. `id` is the row's when it came from the database."""
+
+    id: str | None
+
+    def frame(self, version: Version) -> bytes | None:
+        """The frame for clients of that version; none when they cannot be told."""
+        ...
+
+
+class TextBroadcast:
+    """A payload object that clients get as it was sent: `{type, event, payload}`."""
+
+    __slots__ = ('_frames', '_payload', '_topic', 'id')
+
+    def __init__(self, topic: str, payload: bytes) -> None:
+        self.id: str | None = None
+        self._topic = PREFIX + topic
+        self._payload = payload
+        self._frames: dict[Version, bytes] = {}
+
+    def frame(self, version: Version) -> bytes | None:
+        frame = self._frames.get(version)
+        if frame is None:
+            frame = encode(
+                version, self._topic, 'broadcast', self._payload, join_ref=NULL, ref=NULL
+            )
+            self._frames[version] = frame
+        return frame
+
+
+class UserBroadcast:
+    """A payload with its event beside it: bytes for version 2, put into JSON for version 1."""
+
+    __slots__ = ('_event', '_frames', '_is_json', '_meta', '_payload', '_topic', 'id')
+
+    def __init__(
+        self,
+        topic: str,
+        event: str,
+        payload: bytes,
+        *,
+        is_json: bool,
+        id: str | None = None,
+        is_replayed: bool = False,
+    ) -> None:
+        self.id = id
+        self._topic = PREFIX + topic
+        self._event = event
+        self._payload = payload
+        self._is_json = is_json
+        self._meta = b''
+        if id is not None:
+            replayed = b',"replayed":true' if is_replayed else b''
+            self._meta = b'{"id":%b%b}' % (quote(id), replayed)
+        self._frames: dict[Version, bytes | None] = {}
+
+    def frame(self, version: Version) -> bytes | None:
+        if version not in self._frames:
+            self._frames[version] = self._encode(version)
+        return self._frames[version]
+
+    def _encode(self, version: Version) -> bytes | None:
+        if version is Version.TWO:
+            frame = encode_user_broadcast(
+                self._topic,
+                self._event,
+                self._payload,
+                metadata=self._meta,
+                is_json=self._is_json,
+            )
+            if frame is not None:
+                return frame
+        if not self._is_json or not is_json(self._payload):
+            return None
+        return encode(
+            version,
+            self._topic,
+            'broadcast',
+            text_payload(self._event, self._payload, meta=self._meta),
+            join_ref=NULL,
+            ref=NULL,
+        )
+
+
+def text_payload(event: str, payload: bytes, *, meta: bytes = b'') -> bytes:
+    """What a text broadcast carries, around a payload that is JSON already."""
+    return b'{"type":"broadcast","event":%b,"payload":%b%b}' % (
+        quote(event),
+        payload,
+        b',"meta":' + meta if meta else b'',
+    )

@@ -1,0 +1,141 @@
+"""The database behind the routes: its connections, its schema, and its errors as refusals.
+
+The two kinds of request, `calls.py` and `tables.py`, are written in terms of this.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+from aiohttp import web
+from psycopg.pq.abc import PGresult
+
+from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.rest import errors
+from silkline_local.gateway.rest.connection import Command, Connection, Lost, Unreachable
+from silkline_local.gateway.rest.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.request import Asked, cookies_json, headers_json
+from silkline_local.gateway.rest.schema_cache import SchemaCache
+from silkline_local.gateway.rest.sql import identifier
+from silkline_local.gateway.rest.transaction import Row, Setting, run
+from silkline_local.gateway.rest.watcher import Watcher
+
+EXTRA_SEARCH_PATH = ('public', 'extensions')
+TIMEZONES = Command(b'SELECT json_agg(name) FROM pg_catalog.pg_timezone_names')
+
+T = TypeVar('T')
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one transaction does, and how; `check` may refuse its result."""
+
+    commands: Sequence[Command]
+    is_read_only: bool = True
+    isolation: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+    check: Callable[[Row], Refusal | None] | None = None
+
+
+class Backend:
+    """Enter it to open the connections; leaving it closes them."""
+
+    def __init__(
+        self, *, database_url: str, schemas: Sequence[str], max_rows: int, pool_size: int
+    ) -> None:
+        self.schemas = tuple(schemas)
+        self.max_rows = max_rows
+        self._pool = Pool(database_url, size=pool_size)
+        self._watcher = Watcher(database_url, self.schemas, on_change=self._pool.forget_statements)
+        self._search_paths = {
+            schema: ', '.join(
+                identifier(name) for name in dict.fromkeys((schema, *EXTRA_SEARCH_PATH))
+            ).encode()
+            for schema in self.schemas
+        }
+        self._timezones: frozenset[str] | None = None
+        self._closing = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as opened:
+            opened.push_async_callback(self._pool.close)
+            tasks = await opened.enter_async_context(asyncio.TaskGroup())
+            watching = tasks.create_task(self._watcher.watch(), name='schema cache')
+            opened.callback(watching.cancel)
+            await self._watcher.has_tried.wait()
+            self._closing = opened.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._closing.aclose()
+
+    @property
+    def cache(self) -> SchemaCache:
+        if self._watcher.cache is None:
+            raise errors.no_schema_cache()
+        return self._watcher.cache
+
+    async def timezone(self, asked: Asked) -> str | None:
+        """The preferred time zone, if there is one of that name."""
+        preferred = asked.preferences.timezone
+        if preferred is None:
+            return None
+        if self._timezones is None:
+            # Listing them takes Postgres a tenth of a second: not before somebody asks.
+            async def list_timezones(connection: Connection) -> bytes | None:
+                return (await connection.run([TIMEZONES]))[0].get_value(0, 0)
+
+            names = await self._with_connection(asked, list_timezones)
+            self._timezones = msgspec.json.decode(names or b'[]', type=frozenset[str])
+        return preferred if preferred in self._timezones else None
+
+    async def run(
+        self, request: web.Request, asked: Asked, work: Work
+    ) -> tuple[Row, list[PGresult]]:
+        """Do the work in one transaction, as the caller; raise `Refusal` for all that fails."""
+        of_role, isolation = self.cache.role_settings(asked.caller.role)
+        setting = Setting(
+            search_path=self._search_paths[asked.schema],
+            role=asked.caller.role.encode(),
+            claims=asked.caller.claims.encode(),
+            method=asked.method.encode(),
+            path=asked.path.encode(),
+            headers=headers_json(request),
+            cookies=cookies_json(request),
+            of_role=of_role,
+            further=work.settings,
+            is_read_only=work.is_read_only,
+            isolation=work.isolation or isolation,
+        )
+        return await self._with_connection(
+            asked, lambda connection: run(connection, setting, work.commands, check=work.check)
+        )
+
+    async def _with_connection(self, asked: Asked, do: Callable[[Connection], Awaitable[T]]) -> T:
+        try:
+            try:
+                async with self._pool.connection() as connection:
+                    return await do(connection)
+            except Lost as lost:
+                if not lost.was_refused:
+                    raise
+            # It ended before anything was done, while it lay idle most likely.
+            async with self._pool.connection() as connection:
+                return await do(connection)
+        except errors.DatabaseError as error:
+            raise errors.from_database(error, is_anonymous=asked.caller.is_anonymous) from error
+        except Unreachable as error:
+            raise errors.unreachable(str(error)) from error
+        except Lost as error:
+            raise errors.connection_lost(str(error)) from error
+        except PoolTimeout as error:
+            raise errors.pool_timeout() from error

@@ -1,0 +1,171 @@
+"""What a request says before the database is asked: who, which schema, which form, which body.
+
+Owns the reading of headers and bodies, and refuses what cannot be served before a connection is
+taken for it.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import hdrs, web
+
+from silkline_local.gateway.bodies import BadBody, read_body
+from silkline_local.gateway.callers import BadClaims, BadToken, Caller, Callers
+from silkline_local.gateway.headers import encode_headers, encode_texts
+from silkline_local.gateway.rest import preferences
+from silkline_local.gateway.rest.errors import bad_body, bad_token, failure
+from silkline_local.gateway.rest.media import Form, answer_form, refuse_other_than_json
+from silkline_local.gateway.rest.parser import parse_query
+from silkline_local.gateway.rest.preferences import Preferences, parse_preferences
+from silkline_local.gateway.rest.query import NOTHING_ASKED, Query
+
+PREFIX = '/rest/v1'
+LARGEST_BYTES = 50 * 1024 * 1024
+LEEWAY_SECONDS = 30.0
+
+ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+ANYTHING = msgspec.json.Decoder(msgspec.Raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The parts of a request that every route needs."""
+
+    caller: Caller
+    method: str
+    path: str
+    schema: str
+    is_schema_named: bool
+    form: Form
+    preferences: Preferences
+
+    @property
+    def segments(self) -> list[str]:
+        try:
+            return [unquote(part, errors='strict') for part in self.path[1:].split('/')]
+        except UnicodeDecodeError:
+            raise invalid_path() from None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The body of a call: the names of its members, and the bytes that go to Postgres."""
+
+    names: frozenset[str]
+    json: bytes
+    is_array: bool = False
+
+
+def read_request(request: web.Request, callers: Callers, schemas: Sequence[str]) -> Asked:
+    headers = request.headers
+    profile = headers.get(
+        'Accept-Profile' if request.method in ('GET', 'HEAD', 'OPTIONS') else 'Content-Profile'
+    )
+    caller = identify(request, callers)
+    if profile is not None and profile not in schemas:
+        raise failure(
+            406,
+            'PGRST106',
+            f'Invalid schema: {profile}',
+            hint=f'Only the following schemas are exposed: {", ".join(schemas)}',
+        )
+    given = headers.getall('Prefer', None)
+    return Asked(
+        caller=caller,
+        method=request.method,
+        path=request.rel_url.raw_path.removeprefix(PREFIX) or '/',
+        schema=profile or schemas[0],
+        is_schema_named=profile is not None or len(schemas) > 1,
+        form=answer_form(headers.get(hdrs.ACCEPT) or '*/*'),
+        preferences=parse_preferences(','.join(given)) if given else preferences.NONE,
+    )
+
+
+def identify(request: web.Request, callers: Callers) -> Caller:
+    headers = request.headers
+    key = None if headers.get('apikey') else request.query.get('apikey')
+    try:
+        caller = callers.by_headers(headers, key=key)
+    except BadClaims as error:
+        raise bad_token(str(error), code='PGRST303') from None
+    except BadToken:
+        token = headers.get(hdrs.AUTHORIZATION, '').partition(' ')[2].strip()
+        parts = token.count('.') + 1
+        if parts != 3:
+            raise bad_token(f'Expected 3 parts in JWT; got {parts}', code='PGRST301') from None
+        raise bad_token(
+            'No suitable key or wrong key type',
+            code='PGRST301',
+            details='None of the keys was able to decode the JWT',
+        ) from None
+    refuse_out_of_time(caller)
+    return caller
+
+
+def refuse_out_of_time(caller: Caller) -> None:
+    now = time.time()
+    if caller.expires_at is not None and whole(caller.expires_at) < now - LEEWAY_SECONDS:
+        raise bad_token('JWT expired', code='PGRST303')
+    if caller.not_before is not None and whole(caller.not_before) > now + LEEWAY_SECONDS:
+        raise bad_token('JWT not yet valid', code='PGRST303')
+    if caller.issued_at is not None and whole(caller.issued_at) > now + LEEWAY_SECONDS:
+        raise bad_token('JWT issued at future', code='PGRST303')
+
+
+def whole(seconds: float) -> float:
+    """PostgREST takes what is no whole number, or needs more than 64 bits, for zero."""
+    return seconds if abs(seconds) < 2**63 and seconds == int(seconds) else 0
+
+
+def read_query(request: web.Request, *, takes_arguments: bool) -> Query:
+    # Of ranges, HTTP knows only those of GET.
+    range_header = request.headers.get(hdrs.RANGE) if request.method == 'GET' else None
+    if not request.query_string and range_header is None:
+        return NOTHING_ASKED
+    # The key may come this way too; Supabase's edge takes it out before PostgREST sees it.
+    pairs = [(name, value) for name, value in request.query.items() if name != 'apikey']
+    return parse_query(pairs, range_header=range_header, takes_arguments=takes_arguments)
+
+
+async def read_arguments(request: web.Request) -> Arguments:
+    """Take the body apart only as far as the names of its members."""
+    content_type = request.headers.get(hdrs.CONTENT_TYPE)
+    if content_type is not None:
+        refuse_other_than_json(content_type)
+    try:
+        body = await read_body(request, largest_bytes=LARGEST_BYTES)
+    except BadBody as error:
+        raise failure(error.status, 'PGRST102', str(error)) from error
+    if not body:
+        return Arguments(frozenset(), b'{}')
+    try:
+        return Arguments(frozenset(ARGUMENTS.decode(body)), body)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise bad_body('Empty or invalid json') from None
+    try:
+        ANYTHING.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise bad_body('Empty or invalid json') from None
+    if body.lstrip().startswith(b'['):
+        return Arguments(frozenset(), body, is_array=True)
+    # As with PostgREST, a bare value counts as no arguments.
+    return Arguments(frozenset(), b'[]')
+
+
+def headers_json(request: web.Request) -> bytes:
+    """The headers as functions read them in `request.headers`; cookies have their own place."""
+    return encode_headers(pair for pair in request.headers.items() if pair[0].lower() != 'cookie')
+
+
+def cookies_json(request: web.Request) -> bytes:
+    # The names of cookies are as they were sent.
+    return encode_texts(dict(request.cookies)) if hdrs.COOKIE in request.headers else b'{}'
+
+
+def invalid_path() -> Exception:
+    return failure(404, 'PGRST125', 'Invalid path specified in request URL')

@@ -1,0 +1,144 @@
+"""The transaction of one request: who asks and what about, the statement, the end.
+
+Owns what is set before the statement runs (role, claims, headers, settings of role and function)
+and that a result which must be refused is rolled back.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from psycopg import pq
+from psycopg.pq.abc import PGresult
+
+from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.rest.connection import Command, Connection
+
+COMMIT = Command(b'COMMIT')
+ROLLBACK = Command(b'ROLLBACK')
+# The buffers of a connection grow to its largest message and never shrink.
+LARGEST_KEPT = 4 * 1024 * 1024
+ISOLATIONS = {'repeatable read': b'REPEATABLE READ', 'serializable': b'SERIALIZABLE'}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What holds for one transaction only."""
+
+    search_path: bytes
+    role: bytes
+    claims: bytes
+    method: bytes
+    path: bytes
+    headers: bytes
+    cookies: bytes
+    # Set before the role, with the rights of the login role.
+    of_role: Sequence[tuple[str, str]] = ()
+    # Set last: a function's own go before its caller's.
+    further: Sequence[tuple[str, str]] = ()
+    is_read_only: bool = False
+    isolation: str | None = None
+
+    def commands(self) -> list[Command]:
+        isolation = ISOLATIONS.get((self.isolation or '').lower(), b'READ COMMITTED')
+        mode = b'READ ONLY' if self.is_read_only else b'READ WRITE'
+        parameters: list[bytes] = [self.search_path]
+        for name, value in self.of_role:
+            parameters += (name.encode(), value.encode())
+        parameters += (
+            self.role,
+            self.claims,
+            self.method,
+            self.path,
+            self.headers,
+            self.cookies,
+        )
+        for name, value in self.further:
+            parameters += (name.encode(), value.encode())
+        statement = settings_statement(len(self.of_role), len(self.further))
+        return [
+            Command(b'BEGIN ISOLATION LEVEL %s %s' % (isolation, mode)),
+            Command(statement, parameters, [pq.Format.BINARY] * len(parameters)),
+        ]
+
+
+@functools.cache
+def settings_statement(of_role: int, further: int) -> bytes:
+    """Set all settings; of so many, the names are parameters too."""
+    numbers = itertools.count(1)
+
+    def fixed(*names: str) -> list[str]:
+        return [f"set_config('{name}', ${next(numbers)}::text, true)" for name in names]
+
+    def free(count: int) -> list[str]:
+        return [
+            f'set_config(${next(numbers)}::text, ${next(numbers)}::text, true)'
+            for _ in range(count)
+        ]
+
+    calls = [
+        *fixed('search_path'),
+        *free(of_role),
+        *fixed('role', 'request.jwt.claims', 'request.method', 'request.path'),
+        *fixed('request.headers', 'request.cookies'),
+        *free(further),
+    ]
+    return f'SELECT {", ".join(calls)}'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The one row that every statement of `sql.py` answers."""
+
+    total: int | None
+    count: int
+    body: bytes
+    headers: bytes | None
+    status: bytes | None
+
+
+def read_row(result: PGresult) -> Row:
+    total = result.get_value(0, 0)
+    return Row(
+        total=None if total is None else int(total),
+        count=int(result.get_value(0, 1) or 0),
+        body=result.get_value(0, 2) or b'',
+        headers=result.get_value(0, 3),
+        status=result.get_value(0, 4),
+    )
+
+
+async def run(
+    connection: Connection,
+    setting: Setting,
+    commands: Sequence[Command],
+    *,
+    check: Callable[[Row], Refusal | None] | None = None,
+) -> tuple[Row, list[PGresult]]:
+    """Run the commands; answer the row of the first, and the results of the others.
+
+    What `check` refuses is rolled back. It is looked at before the commit only where there is
+    something to roll back: that costs a second round trip.
+    """
+    begin = setting.commands()
+    if any(is_large(value) for command in commands for value in command.parameters):
+        connection.retire()
+    if check is None or setting.is_read_only:
+        results = await connection.run([*begin, *commands, COMMIT], role=setting.role)
+        row = read_row(results[2])
+        refusal = None if check is None else check(row)
+    else:
+        results = await connection.run([*begin, *commands], role=setting.role)
+        row = read_row(results[2])
+        refusal = check(row)
+        await connection.run([COMMIT if refusal is None else ROLLBACK], role=setting.role)
+    if is_large(row.body):
+        connection.retire()
+    if refusal is not None:
+        raise refusal
+    return row, results[3 : 2 + len(commands)]
+
+
+def is_large(value: bytes | None) -> bool:
+    return value is not None and len(value) > LARGEST_KEPT

@@ -1,0 +1,193 @@
+"""`silkline pages`: what a job brought home, as a table, as lines, as files."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from examples.demo.demo_site import DemoSite
+from tests.support.stack import own_stack
+from tests.support.user import User
+
+ALLOW = ('--allow-network', '127.0.0.0/8')
+# Four levels of two children each; the third level is too deep, every fourth page fails.
+SITE = 'https://site.example/?pages=15&links=2&fail=4'
+STORED = {0, 1, 2, 3, 5, 6}
+FAILED = {4}
+TOO_DEEP = {7, 8, 11, 12, 13, 14}
+
+
+@pytest.fixture(scope='module')
+def user() -> Iterator[User]:
+    with own_stack() as stack:
+        yield User(stack.directory.parent)
+
+
+@pytest.fixture(scope='module')
+def job(user: User) -> str:
+    return crawl(user, SITE, '--max-depth', '2')
+
+
+def crawl(user: User, *words: str) -> str:
+    job = user.run('enqueue', *words, '-o', 'fetcher=null').stdout.strip()
+    user.run('worker', '--burst')
+    return job
+
+
+def pages_in(text: str) -> set[int]:
+    """The pages of the generated site whose URLs are in a text."""
+    urls = [word for word in text.split() if word.startswith('https://site.example/')]
+    return {
+        int(url.removeprefix('https://site.example/p/').partition('?')[0] or 0)
+        for url in (url.replace('site.example/?', 'site.example/p/0?') for url in urls)
+    }
+
+
+def test_stored_pages_are_listed_with_what_became_of_them(user: User, job: str) -> None:
+    done = user.run('pages', job)
+    [head, *rows] = done.stdout.splitlines()
+
+    assert head.split() == ['change', 'http', 'title', 'url']
+    assert pages_in(done.stdout) == STORED
+    assert ['new', '200', 'Page', '3', 'https://site.example/p/3?pages=15&links=2&fail=4'] in [
+        row.split() for row in rows
+    ]
+    assert f'6 stored, 1 failed (silkline pages {job} --failed)' in done.stderr
+    assert f'6 skipped (silkline pages {job} --skipped)' in done.stderr
+
+
+def test_the_newest_job_is_the_default(user: User, job: str) -> None:
+    done = user.run('pages')
+
+    assert pages_in(done.stdout) == STORED
+    assert '6 stored, 1 failed (silkline pages --failed)' in done.stderr
+
+
+def test_titles_are_listed_on_a_terminal_that_knows_ascii_only(user: User) -> None:
+    with DemoSite() as site:
+        user.run('crawl', f'{site.url}/ja/', '-o', 'strategy=page', *ALLOW)
+    listed = user.run('pages', PYTHONIOENCODING='ascii').stdout
+
+    assert '\\u6f6e\\u4f4d' in listed
+
+
+def test_failed_urls_are_listed_with_their_errors(user: User, job: str) -> None:
+    listed = user.run('pages', job, '--failed').stdout
+
+    assert pages_in(listed) == FAILED
+    assert 'HTTP 500' in listed
+
+
+def test_skipped_urls_are_listed_with_the_reason(user: User, job: str) -> None:
+    listed = user.run('pages', job, '--skipped').stdout
+
+    assert pages_in(listed) == TOO_DEEP
+    assert listed.count('too_deep: it is more than max_depth links away') == len(TOO_DEEP)
+
+
+def test_json_lines_hold_the_text_and_the_links(user: User, job: str) -> None:
+    rows = user.lines('pages', job, '--jsonl')
+    [third] = [row for row in rows if '/p/3?' in row['url']]
+
+    assert len(rows) == len(STORED)
+    assert user.lines('pages', job, '--json') == rows
+    assert third['title'] == 'Page 3'
+    assert third['markdown'].startswith('Page 3 of ')
+    assert len(third['links']) == 3
+    assert third['change'] == 'new'
+    assert [row['last_error'] for row in user.lines('pages', job, '--failed', '--jsonl')] == [
+        'HTTP 500'
+    ]
+
+
+def test_more_pages_than_one_answer_holds_are_all_there(user: User) -> None:
+    job = crawl(user, 'https://many.example/?pages=130&links=20')
+
+    assert len({row['url_key'] for row in user.lines('pages', job, '--jsonl')}) == 130
+
+
+def test_pages_are_exported_as_markdown_with_front_matter(
+    user: User, job: str, directory: Path
+) -> None:
+    done = user.run('pages', job, '--export', str(directory / 'out'))
+    names = {path.relative_to(directory / 'out').as_posix() for path in directory.rglob('*.md')}
+    query = 'pages=15&links=2&fail=4'
+
+    assert names == {
+        f'p/{number}_{query}.md' if number else f'index_{query}.md' for number in STORED
+    }
+    lines = (directory / f'out/p/3_{query}.md').read_text().splitlines()
+    assert lines[:3] == ['---', f'url: "https://site.example/p/3?{query}"', 'title: "Page 3"']
+    assert 'http_status: 200' in lines
+    assert 'extractor: "null"' in lines
+    assert lines[-1].startswith('Page 3 of ')
+    assert done.stderr.endswith('6 new\n')
+
+
+def test_exporting_again_changes_nothing(user: User, job: str, directory: Path) -> None:
+    words = ('pages', job, '--export', str(directory / 'out'))
+    user.run(*words)
+
+    assert user.run(*words).stderr.endswith('6 as they were\n')
+
+
+def test_a_crawl_of_the_same_site_updates_an_export(user: User, job: str, directory: Path) -> None:
+    target = str(directory / 'out')
+    user.run('pages', job, '--export', target)
+    later = crawl(user, SITE, '--max-depth', '1')
+    done = user.run('pages', later, '--export', target)
+
+    assert done.stderr.endswith('3 as they were, 3 removed\n')
+
+
+def test_a_job_that_did_not_see_all_pages_removes_no_file(
+    user: User, job: str, directory: Path
+) -> None:
+    target = str(directory / 'out')
+    user.run('pages', job, '--export', target)
+    cut = crawl(user, SITE, '--max-pages', '2')
+    cancelled = user.run('enqueue', SITE).stdout.strip()
+    user.run('cancel', cancelled)
+
+    done = user.run('pages', cut, '--export', target)
+    assert done.stderr.endswith('2 as they were, 4 left alone, not seen by this crawl\n')
+    done = user.run('pages', cancelled, '--export', target)
+    assert done.stderr.endswith(': 6 left alone, not seen by this crawl\n')
+
+
+@pytest.mark.parametrize('name', ['notes.txt', '.hidden'])
+def test_a_directory_with_other_files_is_not_exported_to(
+    user: User, job: str, directory: Path, name: str
+) -> None:
+    (directory / name).write_text('mine')
+    done = user.run('pages', job, '--export', str(directory), code=2)
+
+    assert 'has other files in it' in done.stderr
+    assert str(directory / 'pages') in done.stderr
+    assert os.listdir(directory) == [name]
+
+
+@pytest.mark.parametrize(
+    ('words', 'code', 'said'),
+    [
+        (['--failed', '--skipped'], 2, 'choose one'),
+        (['--failed', '--export', 'x'], 2, '--export writes the pages that were stored'),
+        ([str(UUID(int=0))], 1, 'there is no job'),
+        (['nonsense'], 2, "'nonsense' is no id"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused(
+    user: User, job: str, words: list[str], code: int, said: str
+) -> None:
+    assert said in user.run('pages', *words, code=code).stderr
+
+
+def test_a_job_that_has_stored_nothing_says_so(user: User) -> None:
+    job = user.run('enqueue', 'https://waiting.example/', '-o', 'fetcher=null').stdout.strip()
+    done = user.run('pages', job)
+    user.run('cancel', job)
+
+    assert done.stdout == ''
+    assert '0 stored, the job is pending' in done.stderr

@@ -1,0 +1,58 @@
+"""What is learned of a host before it is crawled, over real connections."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from silkline import protocol
+from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.hosts import Host
+
+from tests.support.certificates import Certificate
+from tests.support.egress import egress, resolving
+from tests.support.raw_site import answer, raw_site
+
+
+class Told:
+    """What a crawl would say to its supervisor."""
+
+    def __init__(self) -> None:
+        self.messages: list[protocol.FromRunner] = []
+
+    async def send(self, message: protocol.FromRunner) -> None:
+        self.messages.append(message)
+
+
+def host(name: str) -> Host:
+    # Whoever waits for a second try waits longer than this test.
+    return Host(name=name, max_open=8, floor_seconds=0.0, retry_seconds=3600.0)
+
+
+async def prepared(one: Host, *, scheme: str = 'http', **options: Any) -> Told:
+    told = Told()
+    async with asyncio.timeout(30), egress(**options) as out:
+        manners = Manners(told, out, agent='silkline', obeys=True, tries=3, timeout_seconds=20)
+        await manners.prepare(one, None, scheme=scheme)
+    return told
+
+
+def test_a_name_that_does_not_exist_is_not_asked_for_again() -> None:
+    one = host('typo.example')
+    asyncio.run(prepared(one, resolve=resolving({})))
+    assert one.is_ready
+    assert one.refusal == 'its robots.txt cannot be had: there is no host typo.example'
+    assert one.refusal_reason == 'host_unavailable'
+
+
+def test_a_host_whose_certificate_is_not_accepted_is_not_asked_again(tmp_path: Path) -> None:
+    certificate = Certificate.make('tls.example', tmp_path)
+
+    async def run() -> Host:
+        async with raw_site({'*': answer(b'x')}, tls=certificate.server()) as site:
+            one = host(f'tls.example:{site.port}')
+            await prepared(one, scheme='https', resolve=resolving({'tls.example': ['127.0.0.1']}))
+            return one
+
+    one = asyncio.run(run())
+    assert one.refusal is not None
+    assert 'the certificate of tls.example is not accepted' in one.refusal

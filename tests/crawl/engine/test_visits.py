@@ -1,0 +1,99 @@
+"""Whose trouble it is when a page is refused: its own, or its host's."""
+
+import asyncio
+from uuid import UUID, uuid4
+
+import pytest
+from silkline import protocol
+from silkline.crawl.engine.frontier import Frontier
+from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.hosts import Host
+from silkline.crawl.engine.scope import Scope
+from silkline.crawl.engine.strategies import strategy_of
+from silkline.crawl.engine.visits import Visits
+from silkline.crawl.fetched import Fetched
+from silkline.crawl.options import Options
+from silkline.crawl.retries import status_text, trouble_of
+
+URL = 'https://a.example/'
+BUSY = uuid4()
+
+
+class Told:
+    """What a crawl would say to its supervisor."""
+
+    def __init__(self) -> None:
+        self.messages: list[protocol.FromRunner] = []
+
+    async def send(self, message: protocol.FromRunner) -> None:
+        self.messages.append(message)
+
+
+class Answers:
+    """A site by path: a status, and how long it asks to be left alone."""
+
+    def __init__(self, refusal: int, patience_seconds: float | None) -> None:
+        self.refusal = refusal
+        self.patience_seconds = patience_seconds
+
+    async def fetch(self, task: protocol.Task) -> Fetched:
+        if task.url_key != BUSY:
+            return Fetched(status='done', http_status=200)
+        return Fetched(
+            status='error',
+            http_status=self.refusal,
+            error=status_text(self.refusal),
+            trouble=trouble_of(self.refusal),
+            retry_after_seconds=self.patience_seconds,
+        )
+
+
+def refused_between(
+    *goods: int, refusal: int = 503, patience_seconds: float | None = None
+) -> tuple[int, Told]:
+    """How often a host was left alone in a row, after a refusal behind each so many good pages."""
+    options = Options(url=URL, retry_seconds=10)
+    told = Told()
+    frontier = Frontier(told, Scope([URL], kind='host'), max_depth=9)
+    manners = Manners(told, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
+    fetcher = Answers(refusal, patience_seconds)
+    visits = Visits(told, fetcher, frontier, manners, strategy_of(options), options)
+    host = Host(name='a.example', max_open=8, floor_seconds=0, retry_seconds=10, is_ready=True)
+
+    async def run() -> None:
+        for good in goods:
+            for number in range(good):
+                await visits.visit(host, task(f'fine-{number}', uuid4()))
+            await visits.visit(host, task('busy', BUSY))
+
+    asyncio.run(run())
+    return host.pauses, told
+
+
+def task(path: str, key: UUID) -> protocol.Task:
+    return protocol.Task(url_key=key, url=URL + path, depth=1, attempts=1)
+
+
+@pytest.mark.parametrize('goods', [(0,), (3,), (1, 1, 1, 1)])
+def test_a_page_that_is_unavailable_while_others_come_does_not_hold_them_up(
+    goods: tuple[int, ...],
+) -> None:
+    pauses, told = refused_between(*goods)
+    assert pauses == 0
+    last = told.messages[-1]
+    assert isinstance(last, protocol.Retried)
+    assert 7 < last.after_seconds < 13
+
+
+def test_a_host_that_is_unavailable_twice_in_a_row_is_left_alone_and_for_longer_each_time() -> None:
+    assert refused_between(1, 0)[0] == 1
+    assert refused_between(1, 0, 0)[0] == 2
+    assert refused_between(1, 0, 1)[0] == 0
+
+
+@pytest.mark.parametrize(('refusal', 'patience_seconds'), [(429, None), (429, 5.0), (503, 5.0)])
+def test_a_host_that_asks_for_patience_gets_it_at_once(
+    refusal: int, patience_seconds: float | None
+) -> None:
+    pauses, _ = refused_between(1, refusal=refusal, patience_seconds=patience_seconds)
+    assert pauses == 1

@@ -1,0 +1,187 @@
+"""Servers that break the rules of HTTP and TLS, or never come to an end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from silkline.crawl.net.egress import Unreachable
+
+from tests.support.certificates import Certificate
+from tests.support.egress import OK, egress, fetch_from, fetch_one, resolving
+from tests.support.raw_site import answer, endless, raw_site, silent, slow
+
+
+@pytest.fixture(scope='module')
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.make('tls.example', tmp_path_factory.mktemp('certificate'))
+
+
+CHUNKED = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ('page', 'kind'),
+    [
+        (b'', 'closed'),
+        (b'HTTP/1.1 200 OK\r\nContent-Le', 'closed'),
+        (b'HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n', 'closed'),
+        (b'HTTP/1.1 100 Continue\r\n\r\n', 'closed'),
+        (answer(b'short', length=100, Connection='close'), 'closed'),
+        (CHUNKED + b'5\r\nhello\r\n', 'closed'),
+        (CHUNKED + b'5\r\nhel', 'closed'),
+        (CHUNKED + b'not hex\r\nhello\r\n0\r\n\r\n', 'protocol'),
+        (CHUNKED + b'-5\r\nhello\r\n0\r\n\r\n', 'protocol'),
+        (CHUNKED + b'5\r\nhello, too long\r\n0\r\n\r\n', 'protocol'),
+        (CHUNKED + b'f' * 100 + b'\r\nhello', 'protocol'),
+        (CHUNKED + b'1' * 100_000, 'protocol'),
+        (b'<html>no header at all</html>\r\n\r\n', 'protocol'),
+        (b'SSH-2.0-OpenSSH_9.2\r\n\r\n', 'protocol'),
+        (b'\0' * 100_000, 'protocol'),
+        (b'HTTP/1.1 2000 OK\r\n\r\n', 'protocol'),
+        (b'HTTP/1.1 abc OK\r\n\r\n', 'protocol'),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello', 'protocol'),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhello', 'protocol'),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\nhello', 'protocol'),
+        (b'HTTP/1.1 200 OK\r\nX: ' + b'x' * 300_000 + b'\r\n\r\n', 'protocol'),
+        (b'HTTP/1.1 200 ' + b'x' * 300_000 + b'\r\n\r\n', 'protocol'),
+        (b'HTTP/1.1 200 OK\r\n' + b'X: y\r\n' * 10_000 + b'\r\n', 'protocol'),
+        (b'HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n', 'protocol'),
+    ],
+)
+def test_what_is_no_response_has_its_kind(page: bytes, kind: str) -> None:
+    async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(page)
+        await writer.drain()
+
+    error = fetch_one(handler)
+    assert isinstance(error, Unreachable)
+    assert error.kind == kind
+    assert '127.0.0.1' in str(error)
+    assert str(error).count('\n') == 0
+
+
+@pytest.mark.parametrize('rest', [b'helloX\r\n0\r\n\r\n', b'hello\r\nno number\r\n'])
+def test_chunks_that_go_wrong_after_the_headers_do_not_wait_for_the_time_to_end(
+    rest: bytes,
+) -> None:
+    async def run() -> None:
+        is_read = asyncio.Event()
+
+        async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(CHUNKED + b'5\r\n')
+            await is_read.wait()
+            writer.write(rest)
+            await reader.read()
+
+        def wants(*_: Any) -> bool:
+            is_read.set()
+            return True
+
+        async with raw_site({'/': handler}) as site, egress() as out:
+            with pytest.raises(Unreachable) as caught:
+                await fetch_from(out, site.url(), wants=wants)
+            assert caught.value.kind == 'protocol'
+            await site.wait_until_idle()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ('head', 'piece'),
+    [
+        (b'HTTP/1.1 200 OK\r\n', b'X-More: y\r\n' * 1000),
+        (b'HTTP/1.1 200 OK\r\nX: ', b'x' * 65536),
+        (b'', b'x' * 65536),
+        (CHUNKED + b'0\r\n', b'X-Trailer: y\r\n' * 1000),
+    ],
+)
+def test_headers_without_end_are_no_http(head: bytes, piece: bytes) -> None:
+    error = fetch_one(endless(head, piece), timeout_seconds=60)
+    assert isinstance(error, Unreachable)
+    assert error.kind == 'protocol'
+
+
+def test_interim_responses_without_end_are_no_http() -> None:
+    error = fetch_one(endless(b'', b'HTTP/1.1 103 Early\r\n\r\n' * 100), timeout_seconds=60)
+    assert isinstance(error, Unreachable)
+    assert error.kind == 'protocol'
+
+
+def test_a_few_interim_responses_are_no_harm() -> None:
+    assert fetch_one(b'HTTP/1.1 103 Early\r\nLink: x\r\n\r\n' * 3 + OK).body == b'hello'
+
+
+@pytest.mark.parametrize(
+    'page',
+    [
+        silent(),
+        slow(b'HTTP/1.1 200 OK\r\n' + b'X: y\r\n' * 100, seconds_per_byte=0.05),
+        slow(answer(b'x' * 1000), seconds_per_byte=0.05),
+        slow(CHUNKED + b'1\r\nx\r\n' * 100, seconds_per_byte=0.05),
+        slow(answer(b'x', length=9000), seconds_per_byte=0),
+    ],
+)
+def test_a_server_that_is_too_slow_runs_out_of_time(page: Any) -> None:
+    error = fetch_one(page, timeout_seconds=0.5)
+    assert isinstance(error, Unreachable)
+    assert error.kind == 'timeout'
+    assert str(error) == '127.0.0.1 did not answer within 0.5 s'
+
+
+def test_a_port_that_nobody_listens_on_refuses() -> None:
+    async def run() -> None:
+        async with raw_site({}) as site:
+            url = site.url(host='closed.example')
+        async with egress(resolve=resolving({'closed.example': ['127.0.0.1']})) as out:
+            with pytest.raises(Unreachable) as caught:
+                await fetch_from(out, url)
+            assert caught.value.kind == 'connect'
+            assert str(caught.value) == 'closed.example takes no connection'
+
+    asyncio.run(run())
+
+
+def test_a_server_without_tls_fails_as_tls() -> None:
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(b'speak HTTP', status='400 Bad'))
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(refuse, '127.0.0.1', 0)
+        async with server, egress() as out:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(Unreachable) as caught:
+                await fetch_from(out, f'https://127.0.0.1:{port}/')
+            assert caught.value.kind == 'tls'
+
+    asyncio.run(run())
+
+
+def test_a_certificate_that_nobody_vouches_for_fails_as_tls(certificate: Certificate) -> None:
+    async def run() -> None:
+        names = resolving({'tls.example': ['127.0.0.1']})
+        async with raw_site({'/': OK}, tls=certificate.server()) as site:
+            async with egress(resolve=names) as out:
+                with pytest.raises(Unreachable, match=r'certificate of tls\.example') as caught:
+                    await fetch_from(out, site.url(host='tls.example'))
+                assert caught.value.kind == 'tls'
+            assert site.heads == []
+
+    asyncio.run(run())
+
+
+def test_the_certificate_is_checked_for_the_name_though_an_address_is_dialed(
+    certificate: Certificate,
+) -> None:
+    async def run() -> None:
+        names = resolving({'tls.example': ['127.0.0.1'], 'other.example': ['127.0.0.1']})
+        async with raw_site({'/': OK}, tls=certificate.server()) as site:
+            async with egress(resolve=names, tls=certificate.client()) as out:
+                response = await fetch_from(out, site.url(host='tls.example'))
+                assert (response.body, response.address) == (b'hello', '127.0.0.1')
+                assert certificate.asked_for[-1] == 'tls.example'
+                with pytest.raises(Unreachable, match=r'other\.example is not accepted') as caught:
+                    await fetch_from(out, site.url(host='other.example'))
+                assert caught.value.kind == 'tls'
+
+    asyncio.run(run())

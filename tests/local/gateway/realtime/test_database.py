@@ -1,0 +1,524 @@
+"""Broadcasts from the database: after commit, in order, and what is missed is replayed."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from silkline_local.gateway.realtime.database import Database as RealtimeDatabase
+from silkline_local.postgres.migrations import bootstrap
+from silkline_local.postgres.server import SUPERUSER, Postgres
+
+from tests.support.database import Database
+from tests.support.gateway import GatewayThread
+from tests.support.phoenix import V1, V2, Phoenix, open_socket
+from tests.support.servers import FAST, kill_with_sessions
+from tests.support.waiting import wait_until
+
+SEND = 'select realtime.send(%s::jsonb, %s, %s, %s)'
+
+
+def send(
+    database: Database, payload: dict[str, Any], *, topic: str = 'room', private: bool = True
+) -> None:
+    database.query(SEND, [json.dumps(payload), 'news', topic, private])
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@pytest.fixture(params=[V1, V2])
+def client(gateway: GatewayThread, request: pytest.FixtureRequest) -> Iterator[Phoenix]:
+    """A client that may join anything."""
+    with open_socket(gateway.url, gateway.keys.secret, version=request.param) as socket:
+        yield socket
+
+
+def test_a_message_of_the_database_carries_the_id_of_its_row(
+    client: Phoenix, database: Database
+) -> None:
+    client.join('room', private=True)
+    send(database, {'a': 1, 'id': 'mine'})
+    [row] = database.query('select id from realtime.messages')
+    received = client.receive()
+    assert received.is_binary == (client.version == V2)
+    assert received.payload == {
+        'type': 'broadcast',
+        'event': 'news',
+        'payload': {'a': 1, 'id': 'mine'},
+        'meta': {'id': str(row['id'])},
+    }
+
+
+def test_a_payload_is_passed_on_as_the_database_wrote_it(
+    client: Phoenix, database: Database
+) -> None:
+    client.join('room', private=True)
+    payload = {
+        'id': 'x',
+        'big': 123456789012345678901234567890,
+        'text': 'ü "quoted" \\ \u2028 名',
+        'nested': [None, True, {'deep': []}],
+    }
+    send(database, payload)
+    assert client.receive_broadcast()['payload'] == payload
+
+
+def test_private_messages_reach_private_channels_and_public_ones_public(
+    gateway: GatewayThread, client: Phoenix, database: Database
+) -> None:
+    with open_socket(gateway.url, gateway.keys.publishable) as public:
+        public.join('room')
+        client.join('room', private=True)
+        send(database, {'is': 'private'})
+        send(database, {'is': 'public'}, private=False)
+        assert public.receive_broadcast()['payload']['is'] == 'public'
+        assert client.receive_broadcast()['payload']['is'] == 'private'
+        public.heartbeat()
+        client.heartbeat()
+
+
+def test_the_triggers_of_a_job_reach_its_owner(gateway: GatewayThread, database: Database) -> None:
+    user = database.user()
+    with open_socket(gateway.url, gateway.keys.publishable) as owner:
+        owner.join(f'crawl_user:{user}', private=True, token=gateway.keys.user_token(str(user)))
+        [job] = database.call(
+            'enqueue_crawl_job', user=user, p_payload={'url': 'https://a.example/'}
+        )
+        assert owner.receive_broadcast()['event'] == 'enqueued'
+        database.call('pause_crawl_job', user=user, p_job_id=job['id'])
+        assert owner.receive_broadcast()['payload']['to'] == 'paused'
+
+
+def test_nothing_is_told_before_commit_and_nothing_after_rollback(
+    client: Phoenix, database: Database
+) -> None:
+    client.join('room', private=True)
+    writer = database.connect(autocommit=False)
+    writer.execute(SEND, ['{"is": "rolled back"}', 'news', 'room', True])
+    writer.rollback()
+    writer.execute(SEND, ['{"is": "committed"}', 'news', 'room', True])
+    send(database, {'is': 'meanwhile'})
+    assert client.receive_broadcast()['payload']['is'] == 'meanwhile'
+    client.heartbeat()
+    writer.commit()
+    assert client.receive_broadcast()['payload']['is'] == 'committed'
+    client.heartbeat()
+
+
+def test_transactions_are_told_whole_and_in_the_order_of_their_commits(
+    client: Phoenix, database: Database
+) -> None:
+    client.join('room', private=True)
+    commits: list[int] = []
+    turn = threading.Lock()
+
+    def write(number: int) -> None:
+        with Database(database.postgres, database.name) as own:
+            writer = own.connect(autocommit=False)
+            for step in range(10):
+                payload = json.dumps({'number': number, 'step': step})
+                writer.execute(SEND, [payload, 'news', 'room', True])
+            with turn:
+                writer.commit()
+                commits.append(number)
+
+    threads = [threading.Thread(target=write, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    payloads = [client.receive_broadcast()['payload'] for _ in range(80)]
+    for thread in threads:
+        thread.join()
+    told = [(payload['number'], payload['step']) for payload in payloads]
+    assert told == [(number, step) for number in commits for step in range(10)]
+
+
+def test_a_large_transaction_arrives_whole_while_others_are_served(
+    gateway: GatewayThread, client: Phoenix, database: Database
+) -> None:
+    count = 10_000
+    with open_socket(gateway.url, gateway.keys.publishable) as other:
+        client.join('room', private=True)
+        database.query(
+            """
+            insert into realtime.messages (topic, extension, event, private, payload)
+            select 'room', 'broadcast', 'news', true, jsonb_build_object('n', n)
+            from generate_series(1, %s) as n
+            """,
+            [count],
+            role='service_role',
+        )
+        slowest = 0.0
+        for number in range(1, count + 1):
+            assert client.receive_broadcast()['payload'] == {'n': number}
+            if number % 500 == 0:
+                asked_at = time.monotonic()
+                other.heartbeat()
+                slowest = max(slowest, time.monotonic() - asked_at)
+    assert slowest < 5
+
+
+def test_bytes_reach_version_2_clients_only(gateway: GatewayThread, database: Database) -> None:
+    with (
+        open_socket(gateway.url, gateway.keys.secret, version=V1) as old,
+        open_socket(gateway.url, gateway.keys.secret, version=V2) as new,
+    ):
+        old.join('room', private=True)
+        new.join('room', private=True)
+        database.query("select realtime.send_binary(%s, 'raw', 'room', true)", [b'\x00\xff\x01'])
+        received = new.receive()
+        assert received.payload['payload'] == b'\x00\xff\x01'
+        assert 'id' in received.payload['meta']
+        send(database, {'is': 'next'})
+        assert old.receive_broadcast()['payload']['is'] == 'next'
+
+
+def test_bytes_are_told_however_the_database_likes_to_write_them(database: Database) -> None:
+    database.query(f"alter database {database.name} set bytea_output = 'escape'")
+    with (
+        GatewayThread(database) as gateway,
+        open_socket(gateway.url, gateway.keys.secret, version=V2) as client,
+    ):
+        client.join('room', private=True)
+        database.query("select realtime.send_binary(%s, 'raw', 'room', true)", [b'\x00\xff'])
+        assert client.receive_broadcast()['payload'] == b'\x00\xff'
+
+
+def test_rows_that_cannot_be_told_are_passed_over(client: Phoenix, database: Database) -> None:
+    client.join('room', private=True)
+    database.query(
+        """
+        insert into realtime.messages (topic, extension, event, private, payload)
+        values
+          ('room', 'broadcast', null, true, '{}'),
+          ('room', 'broadcast', 'news', null, '{}'),
+          ('room', 'broadcast', 'news', true, null),
+          ('room', 'presence', 'news', true, '{}'),
+          ('', 'broadcast', 'news', true, '{}'),
+          (repeat('x', 100000), 'broadcast', 'news', true, '{}'),
+          ('room', 'broadcast', repeat('e', 300), true, '{"is": "long"}'),
+          ('room', 'broadcast', 'news', true, '[1]'),
+          ('room', 'broadcast', 'news', true, '{"is": "last"}')
+        """,
+        role='service_role',
+    )
+    assert client.receive_broadcast()['event'] == 'e' * 300
+    assert client.receive_broadcast()['payload'] == [1]
+    assert client.receive_broadcast()['payload'] == {'is': 'last'}
+    client.heartbeat()
+
+
+def test_other_tables_and_other_partitions_do_no_harm(client: Phoenix, database: Database) -> None:
+    client.join('room', private=True)
+    database.query(
+        """
+        create table realtime.messages_archive (topic text);
+        insert into realtime.messages_archive values ('room');
+        alter publication supabase_realtime_messages_publication
+          add table realtime.messages_archive;
+        insert into realtime.messages_archive values ('room');
+        """,
+        role='supabase_admin',
+    )
+    send(database, {'is': 'after'})
+    assert client.receive_broadcast()['payload']['is'] == 'after'
+
+
+SLOT = """
+    select slot_name, confirmed_flush_lsn
+    from pg_replication_slots
+    where database = current_database()
+"""
+
+
+def test_the_slot_goes_with_the_gateway(gateway: GatewayThread, database: Database) -> None:
+    [slot] = database.query(SLOT, role=SUPERUSER)
+    gateway.stop()
+    wait_until(
+        lambda: not database.query(SLOT, role=SUPERUSER), what=f'the end of {slot["slot_name"]}'
+    )
+
+
+def test_the_slot_lets_go_of_wal_that_holds_no_messages(
+    gateway: GatewayThread, database: Database
+) -> None:
+    assert gateway.url
+    database.query('create table public.other (id int)')
+
+    def has_let_go() -> bool:
+        [before] = database.query('select pg_current_wal_lsn() as lsn', role=SUPERUSER)
+        database.query('insert into public.other select generate_series(1, 100)')
+        wait_until(
+            lambda: database.query(
+                f'select from ({SLOT}) as slot where confirmed_flush_lsn > %s',
+                [before['lsn']],
+                role=SUPERUSER,
+            ),
+            what='a confirmed position',
+        )
+        return True
+
+    assert has_let_go()
+    assert has_let_go()
+
+
+def test_a_gateway_stops_at_once_while_its_stream_waits(database: Database) -> None:
+    writer = database.connect(autocommit=False)
+    writer.execute('create table public.other (id int)')
+    with GatewayThread(database) as gateway:
+        stopped_at = time.monotonic()
+        gateway.stop()
+        assert time.monotonic() - stopped_at < 2
+
+
+def test_partitions_are_made_when_the_gateway_starts(
+    gateway: GatewayThread, database: Database
+) -> None:
+    gateway.stop()
+    database.query(
+        """
+        do $$ declare v_name text; begin
+          for v_name in select inhrelid::regclass::text from pg_inherits
+            where inhparent = 'realtime.messages'::regclass
+          loop execute 'drop table ' || v_name; end loop;
+        end $$
+        """,
+        role='supabase_admin',
+    )
+    gateway.start()
+    with open_socket(gateway.url, gateway.keys.secret) as socket:
+        socket.join('room', private=True)
+        send(database, {'is': 'stored'})
+        assert socket.receive_broadcast()['payload']['is'] == 'stored'
+
+
+def test_a_partition_that_is_missing_is_made_while_the_gateway_runs(database: Database) -> None:
+    """As after days of sleep: no midnight was seen, and today is none of the days made."""
+    today = f'realtime.messages_{datetime.now(UTC):%Y_%m_%d}'
+
+    def is_there() -> bool:
+        [row] = database.query('select to_regclass(%s) is not null as is_there', [today])
+        return row['is_there']
+
+    async def run() -> None:
+        async with RealtimeDatabase(database.url('supabase_admin')) as asked:
+            keeping = asyncio.ensure_future(asked.keep_partitions(every_seconds=0.01))
+            await asyncio.to_thread(wait_until, is_there, what=f'a new {today}')
+            keeping.cancel()
+
+    database.query(f'drop table {today}', role='supabase_admin')
+    asyncio.run(run())
+
+
+def test_a_missing_partition_refuses_the_join(client: Phoenix, database: Database) -> None:
+    today = datetime.now(UTC).strftime('%Y_%m_%d')
+    database.query(f'drop table realtime.messages_{today}', role='supabase_admin')
+    assert client.join('room', private=True, expect='error').reason.startswith('MissingPartition')
+
+
+# Replay
+
+
+def send_and_hear(gateway: GatewayThread, database: Database, *payloads: dict[str, Any]) -> None:
+    """Send until all have been told: whoever joins later hears no more of them than the replay."""
+    with open_socket(gateway.url, gateway.keys.secret) as witness:
+        witness.join('room', private=True)
+        for payload in payloads:
+            send(database, payload)
+        for payload in payloads:
+            assert witness.receive_broadcast()['payload'].items() >= payload.items()
+
+
+def replay_of(client: Phoenix, count: int, **config: Any) -> list[dict[str, Any]]:
+    client.join('room', private=True, replay=config)
+    return [client.receive_broadcast() for _ in range(count)]
+
+
+def test_replay_tells_the_newest_messages_oldest_first(
+    gateway: GatewayThread, client: Phoenix, database: Database
+) -> None:
+    send_and_hear(gateway, database, *({'number': number} for number in range(30)))
+    told = replay_of(client, 25, since=now_ms() - 60_000, limit=100)
+    client.heartbeat()
+    assert [message['payload']['number'] for message in told] == list(range(5, 30))
+    assert all(message['meta']['replayed'] is True for message in told)
+    ids = {str(row['id']) for row in database.query('select id from realtime.messages')}
+    assert {message['meta']['id'] for message in told} <= ids
+
+
+def test_replay_keeps_the_order_within_a_transaction(client: Phoenix, database: Database) -> None:
+    writer = database.connect(autocommit=False)
+    for number in range(20):
+        writer.execute(SEND, [json.dumps({'number': number}), 'news', 'room', True])
+    writer.commit()
+    told = replay_of(client, 20, since=0, limit=25)
+    assert [message['payload']['number'] for message in told] == list(range(20))
+
+
+def test_replay_leaves_out_what_is_older_public_or_of_another_topic(
+    gateway: GatewayThread, client: Phoenix, database: Database
+) -> None:
+    send_and_hear(gateway, database, {'is': 'old'})
+    database.query(
+        "update realtime.messages set inserted_at = inserted_at - interval '1 hour'",
+        role='supabase_admin',
+    )
+    send(database, {'is': 'public'}, private=False)
+    send(database, {'is': 'elsewhere'}, topic='hall')
+    send(database, {'is': 'wanted'})
+    [message] = replay_of(client, 1, since=now_ms() - 60_000)
+    assert message['payload']['is'] == 'wanted'
+    client.heartbeat()
+
+
+@pytest.mark.parametrize(
+    'config',
+    [
+        {'since': 'yesterday'},
+        {'since': 1.5},
+        {'since': True},
+        {'since': 10**30},
+        {'since': 0, 'limit': 'many'},
+    ],
+)
+def test_replay_of_nonsense_is_refused(client: Phoenix, config: object) -> None:
+    refused = client.join('room', private=True, replay=config, expect='error')
+    assert refused.reason == 'UnableToReplayMessages: Replay params are not valid'
+
+
+@pytest.mark.parametrize('config', [None, 'all', True])
+def test_replay_that_is_no_object_is_not_asked_for(
+    client: Phoenix, database: Database, config: object
+) -> None:
+    send(database, {'is': 'before'})
+    client.join('room', private=True, replay=config)
+    asked = client.push('phoenix', 'heartbeat', {})
+    # The message itself may still be on its way.
+    heard = client.receive_until(lambda frame: frame.ref == asked)[:-1]
+    assert not any(frame.payload['meta'].get('replayed') for frame in heard)
+
+
+def test_replay_is_for_private_channels(client: Phoenix) -> None:
+    refused = client.join('room', replay={'since': 0}, expect='error')
+    assert refused.reason == 'UnableToReplayMessages: Replay is not allowed for public channels'
+
+
+def test_around_a_join_no_message_is_lost_and_none_told_twice(
+    client: Phoenix, database: Database
+) -> None:
+    since = now_ms() - 1000
+    stop = threading.Event()
+    sent = 0
+
+    def write(last: int) -> None:
+        nonlocal sent
+        with Database(database.postgres, database.name) as own:
+            while not stop.is_set():
+                send(own, {'number': sent})
+                sent += 1
+            send(own, {'number': last})
+
+    for last in (-1, -2, -3, -4, -5):
+        stop.clear()
+        thread = threading.Thread(target=write, args=[last])
+        thread.start()
+        joined = client.join('room', private=True, replay={'since': since, 'limit': 25})
+        heard = [client.receive_broadcast() for _ in range(60)]
+        stop.set()
+        thread.join()
+        while heard[-1]['payload']['number'] != last:
+            heard.append(client.receive_broadcast())
+        told: dict[bool, list[int]] = {True: [], False: []}
+        for message in heard:
+            if (number := message['payload']['number']) >= 0:
+                told[bool(message['meta'].get('replayed'))].append(number)
+        # What was on its way at the join, and is older than the 25, comes after them.
+        assert all(numbers == sorted(numbers) for numbers in told.values())
+        numbers = sorted(told[True] + told[False])
+        assert numbers == list(range(numbers[0], sent))
+        ref = client.push('realtime:room', 'phx_leave', {}, join_ref=joined.ref)
+        assert client.receive_reply(ref).status == 'ok'
+        assert client.receive().event == 'phx_close'
+
+
+def test_whoever_asks_is_told_that_the_stream_is_up(client: Phoenix) -> None:
+    client.join('room', private=True, replication_ready=True)
+    system = client.receive()
+    assert system.event == 'system'
+    assert system.payload == {
+        'extension': 'system',
+        'status': 'ok',
+        'message': 'Replication connection established',
+        'channel': 'room',
+    }
+
+
+# The database goes away
+
+
+@pytest.fixture
+def own_database(directory: Path) -> Iterator[Database]:
+    """A database on a server of its own, which may be killed."""
+    with Postgres(directory, settings=FAST) as postgres:
+        bootstrap(postgres, 'postgres')
+        with Database(postgres, 'postgres') as database:
+            yield database
+
+
+def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) -> None:
+    postgres = own_database.postgres
+    with (
+        GatewayThread(own_database) as gateway,
+        open_socket(gateway.url, gateway.keys.secret) as client,
+        open_socket(gateway.url, gateway.keys.secret) as other,
+    ):
+        client.join('room', private=True, ack=True)
+        other.join('room', private=True)
+        assert client.receive_reply(client.broadcast('room', 'before', {})).status == 'ok'
+        assert other.receive_broadcast()['event'] == 'before'
+        kill_with_sessions(postgres)
+
+        assert client.receive_reply(client.broadcast('room', 'without', {})).status == 'ok'
+        assert other.receive_broadcast()['event'] == 'without'
+        refused = client.join('hall', private=True, expect='error')
+        assert refused.reason == (
+            'UnableToConnectToProject: Realtime was unable to connect to the project database'
+        )
+        client.join('public')
+
+        since = now_ms()
+        postgres.start()
+        with (
+            Database(postgres, 'postgres') as again,
+            open_socket(gateway.url, gateway.keys.secret) as late,
+        ):
+            send(again, {'is': 'maybe missed'})
+            late.join('hall', private=True, replication_ready=True)
+            assert late.receive().payload['status'] == 'ok'
+            send(again, {'is': 'heard'})
+            received = other.receive_until(lambda frame: frame.payload['payload']['is'] == 'heard')
+            assert len(received) <= 2
+            late.join('room', private=True, replay={'since': since})
+            assert late.receive_broadcast()['payload']['is'] == 'maybe missed'
+
+
+def test_a_gateway_starts_before_its_database_hears_it(own_database: Database) -> None:
+    """A transaction that is under way holds up the stream, and must not hold up the start."""
+    writer = own_database.connect(SUPERUSER, autocommit=False)
+    writer.execute('create table slow (id int)')
+    with (
+        GatewayThread(own_database) as gateway,
+        open_socket(gateway.url, gateway.keys.secret) as client,
+    ):
+        client.join('room', private=True, replication_ready=True)
+        client.heartbeat()
+        writer.commit()
+        assert client.receive().event == 'system'
+        send(own_database, {'is': 'heard'})
+        assert client.receive_broadcast()['payload']['is'] == 'heard'

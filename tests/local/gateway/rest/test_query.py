@@ -1,0 +1,82 @@
+"""Query strings of any content: read or refused, and never more than names and values in SQL."""
+
+import contextlib
+import re
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.rest import sql
+from silkline_local.gateway.rest.media import PLAIN, answer_form
+from silkline_local.gateway.rest.parser import parse_query
+from silkline_local.gateway.rest.preferences import Count, parse_preferences
+from silkline_local.gateway.rest.schema_cache import Table, similarity
+
+WORDS = st.sampled_from(
+    [
+        *('id', 'name', '"a b"', '"', '\\', "'", ';', '--', '$1', '%', '*', ' ', '\x00', 'ü'),
+        *('->', '->>', '::', '::text', '::int)', ':', '.', ',', '(', ')', '{', '}', '-1', '0'),
+        *('eq', 'not', 'in', 'is', 'null', 'like', 'and', 'or', 'asc', 'desc', 'nullsfirst'),
+        *('eq.', 'not.', 'in.(', 'is.null', 'and(', 'or(', 'fts.', 'any', '!', '...'),
+    ]
+)
+TEXTS = st.lists(WORDS, max_size=8).map(''.join) | st.text(max_size=20)
+NAMES = st.sampled_from(['select', 'order', 'limit', 'offset', 'and', 'or', 'not.or']) | TEXTS
+PAIRS = st.lists(st.tuples(NAMES, TEXTS), max_size=4)
+
+TABLE = Table(schema='public', name='things', json_columns=frozenset({'name'}))
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+LITERALS = ("'[]'", "'null'", "'response.headers'", "'response.status'", "''")
+PLAIN_SQL = re.compile(r'[A-Za-z0-9_ ().,*=<>@&|~$:-]*')
+
+
+@given(pairs=PAIRS, header=st.none() | TEXTS)
+@example(pairs=[('id', 'eq.1'), ('select', '"; drop":id::text')], header='0-1')
+@example(pairs=[('or', '(a.eq.1,not.and(b.in.("x,y",z),c.is.null))')], header=None)
+def test_names_and_values_never_get_out_of_their_place(
+    pairs: list[tuple[str, str]], header: str | None
+) -> None:
+    try:
+        query = parse_query(pairs, range_header=header, takes_arguments=False)
+    except Refusal:
+        return
+    writer = sql.Writer()
+    statement = sql.read_table(
+        writer, TABLE, query=query, form=PLAIN, count=Count.EXACT, max_rows=10
+    )
+    bare = QUOTED.sub('', statement)
+    for literal in LITERALS:
+        bare = bare.replace(literal, '')
+    assert PLAIN_SQL.fullmatch(bare), bare
+    assert '--' not in bare
+    numbers = {int(number) for number in re.findall(r'\$(\d+)', bare)}
+    assert numbers == set(range(1, len(writer.parameters) + 1))
+    assert not any(b'\x00' in parameter for parameter in writer.parameters)
+
+
+@given(pairs=PAIRS)
+def test_what_is_no_condition_is_an_argument(pairs: list[tuple[str, str]]) -> None:
+    try:
+        query = parse_query(pairs, range_header=None, takes_arguments=True)
+    except Refusal:
+        return
+    assert all(pair in pairs for pair in query.arguments)
+
+
+@given(header=TEXTS)
+def test_headers_of_any_content_are_read_or_refused(header: str) -> None:
+    parse_preferences(header)
+    with contextlib.suppress(Refusal):
+        answer_form(header)
+
+
+def test_the_heavier_media_type_goes_first() -> None:
+    assert answer_form('application/json;q=0.1, application/vnd.pgrst.object+json').is_object
+    assert not answer_form('application/vnd.pgrst.object+json;q=0.1, */*').is_object
+
+
+def test_names_are_similar_by_the_edits_between_them() -> None:
+    assert similarity('test', 'test') == 1
+    assert similarity('testt', 'test') == 0.8
+    assert similarity('', 'abc') == 0
+    assert similarity('', '') == 1

@@ -1,0 +1,91 @@
+"""`make demo`, as somebody runs it who has just cloned the repository."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from silkline.runner.isolation import processes
+
+from tests.support.servers import ROOT
+from tests.support.waiting import wait_until
+
+DEMO = [sys.executable, str(ROOT / 'examples/demo/demo.py')]
+
+
+def environment(directory: Path) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(('SUPABASE_', 'SILKLINE_'))
+    }
+    return {**kept, 'TMPDIR': str(directory)}
+
+
+def processes_in(directory: Path) -> list[int]:
+    """Processes that work in a directory or below, or name it."""
+    found: list[int] = []
+    for process in processes():
+        try:
+            words = Path(f'/proc/{process.pid}/cmdline').read_bytes()
+            here = os.readlink(f'/proc/{process.pid}/cwd')
+        except OSError:
+            continue
+        if str(directory).encode() in words or here.startswith(str(directory)):
+            found.append(process.pid)
+    return found
+
+
+def test_the_demo_crawls_and_leaves_nothing_behind(directory: Path) -> None:
+    done = subprocess.run(
+        DEMO,
+        cwd=ROOT,
+        env=environment(directory),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The first crawl, its failures, one page, and the second crawl.
+    assert '  stored   14 new\n' in done.stdout
+    assert '404' in done.stdout
+    assert 'robots: robots.txt does not allow it' in done.stdout
+    assert '| `radar` | water level, from above |' in done.stdout
+    assert '```python' in done.stdout
+    assert '  stored   1 changed, 13 unchanged\n' in done.stdout
+    assert 'silkline crawl https://' in done.stdout
+    assert list(directory.iterdir()) == []
+    wait_until(lambda: processes_in(directory) == [], what='the end of all')
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
+    process = subprocess.Popen(
+        DEMO,
+        cwd=ROOT,
+        env=environment(directory),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said: list[str] = []
+    with process:
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith('silkline: job'):
+                break
+        os.kill(process.pid, signal.SIGINT)
+        rest = threading.Thread(target=process.stderr.read)
+        rest.start()
+        code = process.wait(timeout=60)
+        rest.join()
+
+    assert code == 130, said
+    assert list(directory.iterdir()) == []
+    wait_until(lambda: processes_in(directory) == [], what='the end of all')

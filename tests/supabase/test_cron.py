@@ -1,0 +1,100 @@
+"""pg_cron: what the last migration schedules where it can, and what it leaves alone elsewhere."""
+
+from uuid import UUID
+
+import pytest
+from silkline_local.postgres.migrations import migrate, split_statements
+
+from tests.support.database import Database
+from tests.support.queue import claim_one, enqueue, job_row, silence
+from tests.support.servers import MIGRATIONS
+from tests.support.waiting import wait_until
+
+SECONDS_TO_THE_NEXT_MINUTE = 100.0
+SCHEDULES = ['silkline-forget-cron-history', 'silkline-maintain']
+
+
+def doctor(database: Database) -> dict[str, tuple[str, str]]:
+    return {
+        row['check_name']: (row['status'], row['detail']) for row in database.call('crawl_doctor')
+    }
+
+
+def schedules(database: Database) -> list[str]:
+    rows = database.query('select jobname from cron.job where active order by jobname')
+    return [row['jobname'] for row in rows]
+
+
+def test_each_schedule_exists_exactly_once_however_often_it_is_migrated(
+    cron_database: Database,
+) -> None:
+    assert schedules(cron_database) == SCHEDULES
+
+    assert migrate(cron_database.url(), MIGRATIONS) == []
+    # An operator who installs pg_cron later runs this statement by hand.
+    [schedule] = [
+        statement
+        for path in MIGRATIONS.glob('*.sql')
+        for statement in split_statements(path.read_text())
+        if 'cron.schedule(' in statement
+    ]
+    cron_database.query(schedule)
+
+    assert schedules(cron_database) == SCHEDULES
+
+
+def test_a_schedule_that_was_removed_is_told_by_the_doctor(cron_database: Database) -> None:
+    session = cron_database.connect(autocommit=False)
+    session.execute("select cron.unschedule('silkline-maintain')")
+    rows = session.execute('select * from public.crawl_doctor()').fetchall()
+    session.rollback()
+
+    [cron] = [row for row in rows if row['check_name'] == 'cron']
+    assert cron['status'] == 'error'
+    assert 'silkline-maintain' in cron['detail']
+    assert cron['hint']
+
+
+# The one test that waits for a minute to begin.
+def test_a_silent_lease_is_reaped_by_the_schedule_when_nobody_claims(
+    cron_database: Database,
+) -> None:
+    job_id = enqueue(cron_database, 'silent.example')
+    lease = claim_one(cron_database)
+    assert lease.job_id == job_id
+    silence(cron_database, lease.token)
+
+    wait_until(
+        lambda: job_row(cron_database, job_id)['status'] == 'pending',
+        seconds=SECONDS_TO_THE_NEXT_MINUTE,
+        what='pg_cron to reap the lease',
+    )
+
+    job = job_row(cron_database, job_id)
+    assert (job['error_code'], job['retry_count'], job['lease_token']) == ('worker_lost', 1, None)
+    assert last_event(cron_database, job_id) == ('processing', 'pending', 'system', 'worker_lost')
+    wait_until(lambda: doctor(cron_database)['cron'][0] == 'ok', what='the doctor to see the run')
+
+
+def last_event(database: Database, job_id: UUID) -> tuple[str, str, str, str]:
+    [row] = database.query(
+        'select * from crawl_events where job_id = %s order by seq desc limit 1', [job_id]
+    )
+    return row['from_status'], row['to_status'], row['actor'], row['reason']
+
+
+def test_where_pg_cron_cannot_be_had_the_migrations_apply_and_the_doctor_tells(
+    bare_database: Database,
+) -> None:
+    applied = migrate(bare_database.url(), MIGRATIONS)
+
+    assert len(applied) == len(list(MIGRATIONS.glob('*.sql')))
+    assert bare_database.query("select to_regclass('cron.job') as cron") == [{'cron': None}]
+    status, detail = doctor(bare_database)['cron']
+    assert status == 'warning'
+    assert 'pg_cron is not installed' in detail
+
+
+@pytest.mark.parametrize('check', ['leases', 'line', 'grants', 'row_level_security', 'bloat'])
+def test_the_doctor_finds_a_fresh_queue_in_health(database: Database, check: str) -> None:
+    assert doctor(database)[check][0] == 'ok'

@@ -1,0 +1,159 @@
+"""The messages of the pipe, byte by byte, and what is refused."""
+
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from silkline import protocol
+
+from tests.support.messages import from_runner, to_runner
+
+KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')
+HEX = str(KEY)
+
+
+def body_of(frame: bytes) -> bytes:
+    assert (
+        protocol.frame_length(frame[: protocol.HEADER_BYTES]) == len(frame) - protocol.HEADER_BYTES
+    )
+    return frame[protocol.HEADER_BYTES :]
+
+
+GOLDEN: list[tuple[protocol.ToRunner | protocol.FromRunner, bytes]] = [
+    (protocol.Alive(), b'\0\0\0\x10{"type":"alive"}'),
+    (protocol.Command(command='pause'), b'\0\0\0\x24{"type":"command","command":"pause"}'),
+    (protocol.WantTasks(count=8), b'\0\0\0\x1f{"type":"want_tasks","count":8}'),
+    (
+        protocol.Finished(url_key=KEY, status='done', http_status=200, bytes=7),
+        b'\0\0\0\x70{"type":"finished","url_key":"%s",' % HEX.encode()
+        + b'"status":"done","http_status":200,"bytes":7}',
+    ),
+    (
+        protocol.Discovered(
+            urls=[protocol.FoundUrl(url_key=KEY, url='https://a.example/', depth=1)]
+        ),
+        b'\0\0\0\x76{"type":"discovered","urls":[{"url_key":"%s",' % HEX.encode()
+        + b'"url":"https://a.example/","depth":1}]}',
+    ),
+    (
+        protocol.Failed(error_code='oom', message='out of memory'),
+        b'\0\0\0\x52{"type":"failed","error_code":"oom",'
+        b'"message":"out of memory","is_retryable":true}',
+    ),
+]
+
+
+@pytest.mark.parametrize(('message', 'frame'), GOLDEN, ids=lambda part: type(part).__name__)
+def test_a_message_has_these_bytes(
+    message: protocol.ToRunner | protocol.FromRunner, frame: bytes
+) -> None:
+    assert protocol.encode(message) == frame
+    decode = (
+        protocol.decode_to_runner
+        if isinstance(message, protocol.Command)
+        else protocol.decode_from_runner
+    )
+    assert decode(body_of(frame)) == message
+
+
+@given(from_runner)
+def test_what_a_runner_says_arrives_as_it_was_said(message: protocol.FromRunner) -> None:
+    assert protocol.decode_from_runner(body_of(protocol.encode(message))) == message
+
+
+@given(to_runner)
+def test_what_a_supervisor_says_arrives_as_it_was_said(message: protocol.ToRunner) -> None:
+    assert protocol.decode_to_runner(body_of(protocol.encode(message))) == message
+
+
+def test_an_answer_of_the_database_is_a_message() -> None:
+    answer = {
+        'command': 'continue',
+        'job_id': HEX,
+        'seq': 3,
+        'pending': 1,
+        'drained': False,
+        'next_in_seconds': None,
+        'tasks': [
+            {'url_key': HEX, 'url': 'u', 'depth': 0, 'attempts': 1, 'etag': None}
+            | {'last_modified': None}
+        ],
+        'links': [{'url_key': HEX, 'depth': 1, 'links': ['x']}],
+        'hosts': [{'host': 'a', 'robots_txt': None, 'robots_age_seconds': 1.5}],
+    }
+    tasks = msgspec.convert(answer, protocol.Tasks)
+    assert tasks.tasks == [protocol.Task(url_key=KEY, url='u', depth=0)]
+    assert tasks.hosts[0].robots_age_seconds == 1.5
+
+
+@pytest.mark.parametrize('text', ['a\0b', 'a\ud800b', '\0\udfff'])
+def test_text_that_postgres_cannot_hold_is_replaced(text: str) -> None:
+    page = protocol.Page(url='u', content_hash='h', markdown=text, metadata={text: [text]})
+    message = protocol.Finished(url_key=KEY, status='done', page=page)
+    body = body_of(protocol.encode(message))
+    arrived = protocol.decode_from_runner(body)
+    assert isinstance(arrived, protocol.Finished)
+    assert arrived.page is not None
+    assert arrived.page.markdown is not None
+    assert '\N{REPLACEMENT CHARACTER}' in arrived.page.markdown
+    assert b'\\u0000' not in body
+
+
+def test_a_runner_that_sends_nul_all_the_same_does_not_get_it_into_the_database() -> None:
+    body = b'{"type":"failed","error_code":"failed","message":"a\\u0000b\\\\u0000"}'
+    message = protocol.decode_from_runner(body)
+    assert isinstance(message, protocol.Failed)
+    assert message.message == 'a\N{REPLACEMENT CHARACTER}b\\u0000'
+
+
+def test_text_about_nul_is_left_as_it_is() -> None:
+    message = protocol.Log(level='info', message='\\u0000')
+    assert protocol.decode_from_runner(body_of(protocol.encode(message))) == message
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_with_a_typed_error(body: bytes) -> None:
+    with pytest.raises(protocol.FrameMalformed):
+        protocol.decode_from_runner(body)
+
+
+@given(from_runner, st.data())
+def test_a_frame_cut_short_is_refused(message: protocol.FromRunner, data: st.DataObject) -> None:
+    body = body_of(protocol.encode(message))
+    with pytest.raises(protocol.FrameMalformed):
+        protocol.decode_from_runner(body[: data.draw(st.integers(0, len(body) - 1))])
+
+
+@pytest.mark.parametrize(
+    'body',
+    [
+        b'{"type":"start","job_id":"%s","kind":"crawl","payload":{}}' % HEX.encode(),
+        b'{"type":"finished","url_key":"x","status":"done"}',
+        b'{"type":"finished","url_key":"%s","status":"in_progress"}' % HEX.encode(),
+        b'{"type":"finished","url_key":"%s","status":"skipped"}' % HEX.encode(),
+        b'{"type":"finished","url_key":"%s","status":"done","http_status":99999}' % HEX.encode(),
+        b'{"type":"want_tasks","count":1001}',
+        b'{"type":"failed","error_code":"made_up","message":""}',
+        b'{"type":"done","reason":"drained","result":' + b'[' * 100_000,
+        b'{"type":"log","level":"info","message":"\xff\xfe"}',
+        b'null',
+    ],
+    ids=lambda body: body[:40],
+)
+def test_a_message_out_of_bounds_is_refused(body: bytes) -> None:
+    with pytest.raises(protocol.FrameMalformed):
+        protocol.decode_from_runner(body)
+
+
+@pytest.mark.parametrize('header', [b'\0\0\0\0', b'\x01\0\0\x01', b'\xff\xff\xff\xff'])
+def test_a_frame_too_long_or_empty_is_refused_before_it_is_read(header: bytes) -> None:
+    with pytest.raises(protocol.FrameTooLarge):
+        protocol.frame_length(header)
+
+
+def test_a_message_too_long_is_not_sent() -> None:
+    page = protocol.Page(url='u', content_hash='h', markdown='x' * protocol.MAX_FRAME_BYTES)
+    with pytest.raises(protocol.FrameTooLarge):
+        protocol.encode(protocol.Finished(url_key=KEY, status='done', page=page))

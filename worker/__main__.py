@@ -1,5 +1,0 @@
-"""`python -m worker` is `silkline`."""
-
-from worker.cli import main
-
-main()

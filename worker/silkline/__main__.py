@@ -1,0 +1,5 @@
+"""`python -m silkline` is `silkline`."""
+
+from silkline.cli.main import main
+
+main()

@@ -1,0 +1,138 @@
+"""What plugins make of a page, held to what can be stored: one that breaks costs one page.
+
+Page hooks work on a copy, and what one of them breaks is undone. Types are checked here, because
+a page of a wrong shape would be refused on the other side of the pipe, and its process with it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from silkline.plugins import OURS, PageDraft, PageHook, told
+
+MAX_LINKS = 5000
+MAX_LINK_BYTES = 1024 * 1024
+MAX_TITLE = 1000
+# With six bytes for each in JSON, all of it together still fits into a message.
+MAX_CHARACTERS = 2_000_000
+MAX_METADATA_BYTES = 2 * 1024 * 1024
+MAX_METADATA_DEPTH = 50
+
+# Makes URLs of the links of a page.
+Joined = Callable[[Iterable[str]], list[str]]
+
+
+def run_hooks(
+    hooks: Sequence[tuple[str, PageHook]], draft: PageDraft, *, joined: Joined
+) -> PageDraft:
+    """The page as the hooks leave it, and in `hook_errors` what each broken one said."""
+    errors: list[str] = []
+    for name, hook in hooks:
+        tried = PageDraft(
+            url=draft.url,
+            http_status=draft.http_status,
+            title=draft.title,
+            markdown=draft.markdown,
+            links=list(draft.links),
+            metadata=msgspec.to_builtins(draft.metadata),
+        )
+        try:
+            hook.change(tried)
+            draft = checked(tried, url=draft.url, known=draft.links, joined=joined)
+        except OURS:
+            raise
+        except BaseException as error:
+            errors.append(f'{name}: {told(error)}'[:300])
+    if errors:
+        draft.metadata['hook_errors'] = errors
+    return draft
+
+
+def checked(
+    draft: PageDraft, *, url: str, known: list[str] | None = None, joined: Joined
+) -> PageDraft:
+    """A draft that can be stored. TypeError or ValueError where a field is of a wrong type.
+
+    Links that are not `known` are joined, and what are no URLs of pages dropped.
+    """
+    links = strings(draft.links, 'links')
+    return PageDraft(
+        url=url,
+        http_status=draft.http_status,
+        title=text(draft.title, 'title', MAX_TITLE),
+        markdown=text(draft.markdown, 'markdown', MAX_CHARACTERS),
+        links=links if links == known else bounded(joined(links)),
+        metadata=small(draft.metadata),
+    )
+
+
+def text(value: object, name: str, limit: int) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f'{name} is of type {type(value).__name__}, not text')
+    return exact(value[:limit])
+
+
+def strings(value: object, name: str) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise TypeError(f'{name} are of type {type(value).__name__}, not a list')
+    found: list[str] = []
+    for item in cast(Iterable[object], value):
+        if not isinstance(item, str):
+            raise TypeError(f'{name} hold a {type(item).__name__}, not only text')
+        found.append(exact(item))
+    return found
+
+
+def exact(value: str) -> str:
+    # Subclasses, such as a parser's, cannot be sent, and may hold a whole document.
+    return value if type(value) is str else str.__str__(value)
+
+
+def small(value: object) -> dict[str, Any]:
+    """Metadata as it will be stored: a copy in plain types."""
+    if not isinstance(value, dict):
+        raise TypeError(f'metadata is of type {type(value).__name__}, not a dict')
+    metadata: dict[str, Any] = msgspec.to_builtins(
+        cast(dict[Any, Any], value), str_keys=True, enc_hook=plain
+    )
+    if is_deeper(metadata, MAX_METADATA_DEPTH):
+        raise ValueError(f'metadata is nested more than {MAX_METADATA_DEPTH} levels deep')
+    try:
+        size = len(msgspec.json.encode(metadata))
+    except UnicodeEncodeError:
+        # Half a surrogate pair: replaced when it is sent, with no more bytes than this.
+        size = len(repr(metadata))
+    if size > MAX_METADATA_BYTES:
+        raise ValueError(f'metadata is larger than {MAX_METADATA_BYTES} bytes')
+    return metadata
+
+
+def plain(value: object) -> str:
+    if isinstance(value, str):
+        return exact(value)
+    raise TypeError(f'metadata holds a {type(value).__name__}, which is not JSON')
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        inner: Iterable[object] = cast(dict[str, object], value).values()
+    elif isinstance(value, list | tuple):
+        inner = cast(Sequence[object], value)
+    else:
+        return False
+    return levels == 0 or any(is_deeper(item, levels - 1) for item in inner)
+
+
+def bounded(links: list[str]) -> list[str]:
+    """As many links of a page as are kept."""
+    if len(links) <= 200:
+        return links
+    room = MAX_LINK_BYTES
+    for nth, link in enumerate(links):
+        room -= len(link)
+        if room < 0 or nth == MAX_LINKS:
+            return links[:nth]
+    return links

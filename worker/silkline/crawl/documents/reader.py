@@ -1,0 +1,260 @@
+"""From a response to a page: by kind of document, with its links, its facts and its Markdown.
+
+Decides whether it is kept (noindex). Which kind it is tells `document_kinds.py`, how HTML is read
+is `extract/`'s, what is done with links, and with a page that names another as its own, the
+frontier's. Never raises for what a site sends.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from silkline import protocol
+from silkline.crawl.charsets import decode
+from silkline.crawl.documents.kinds import is_binary, kind_of
+from silkline.crawl.documents.page_redirects import AT_ONCE_SECONDS, canonical_elsewhere, refresh_of
+from silkline.crawl.documents.plugin_pages import MAX_CHARACTERS, bounded, run_hooks
+from silkline.crawl.documents.record import Fingerprints, made_with, page_of
+from silkline.crawl.documents.robots_tag import directives_of
+from silkline.crawl.extract import Extracted, Extractor, read_html
+from silkline.crawl.extract.facts import MAX_HREF
+from silkline.crawl.fetched import Fetched
+from silkline.crawl.options import Options
+from silkline.crawl.urls import URL_RULES, Joiner, join
+from silkline.plugins import PageDraft, PageHook
+
+if TYPE_CHECKING:
+    from silkline.crawl.net.egress import Response
+
+MAX_METADATA_HEADINGS = 200
+MAX_FACT = 5000
+
+
+class Reader:
+    """Reads the responses of one crawl. `agent` is the crawler's product token."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        agent: str,
+        extractor: Extractor | None = None,
+        hooks: Sequence[tuple[str, PageHook]] = (),
+    ) -> None:
+        self._options = options
+        self._agent = agent.lower()
+        self._extractor = extractor
+        self._hooks = hooks
+        self._joiner = Joiner()
+        self._fingerprints = Fingerprints()
+        self.made_with = made_with(options, extractor, hooks)
+
+    def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
+        """Whether the body is worth reading."""
+        return 200 <= status < 300 and kind_of(headers.get('Content-Type'), url) is not None
+
+    def read(self, response: 'Response', *, task: protocol.Task, url: str) -> Fetched:
+        """What a response with a body that was wanted holds."""
+        kind = kind_of(response.headers.get('Content-Type'), url)
+        if kind is None:
+            return skipped(response, 'content_type')
+        if not response.body or response.body.isspace():
+            return skipped(response, 'content_type', error='its body is empty')
+        if self._may_be_sitemap(kind, response.body):
+            sitemap = self._read_sitemap(response, url)
+            if sitemap is not None:
+                return sitemap
+            if kind == 'xml':
+                return skipped(response, 'content_type')
+        if self._options.strategy == 'sitemap' and (task.depth == 0 or is_named_sitemap(url)):
+            return skipped(response, 'content_type', error='it is no sitemap')
+        if is_binary(response.body, kind, response.headers.get('Content-Type')):
+            return skipped(response, 'content_type', error='it is no text, whatever its type says')
+        is_html = kind == 'html' or (kind == '' and response.body.lstrip()[:1] == b'<')
+        text, charset = decode(response.body, response.headers.get('Content-Type'), is_html=is_html)
+        if is_html:
+            return self._read_html(response, url, text, charset)
+        return self._read_text(response, url, text, charset, is_markdown=kind == 'markdown')
+
+    def _may_be_sitemap(self, kind: str, body: bytes) -> bool:
+        if kind in ('', 'text'):
+            # A list of URLs is a sitemap only for those who look for one.
+            return self._options.strategy == 'sitemap' or is_sitemap(body)
+        if kind == 'html':
+            return self._options.strategy == 'sitemap' and is_sitemap(body)
+        return kind == 'xml'
+
+    def _read_html(self, response: 'Response', url: str, text: str, charset: str) -> Fetched:
+        options = self._options
+        extracted = read_html(
+            text,
+            url=url,
+            markdown=options.markdown,
+            extractor=self._extractor,
+            agent=self._agent,
+        )
+        directives = extracted.robots | directives_of(response.headers, self._agent)
+        base = join(url, extracted.base) or url if extracted.base else url
+        refresh = extracted.refresh or response.headers.get('Refresh', '')[:MAX_HREF]
+        seconds, target = refresh_of(refresh, base=base, url=url)
+        if target is not None and seconds <= AT_ONCE_SECONDS:
+            return replace(skipped(response, 'redirect'), redirect=target)
+        hrefs = [*self._hrefs(extracted), *([target] if target else [])]
+        links = [] if self._is_nofollow(directives) else self._links(base, hrefs)
+        if self._is_noindex(directives):
+            return skipped(response, 'noindex', links=links)
+        canonical = join(base, extracted.canonical) if extracted.canonical else None
+        draft = PageDraft(
+            url=url,
+            http_status=response.status,
+            title=extracted.title,
+            markdown=extracted.markdown,
+            links=links,
+            metadata=facts_of(extracted, charset, canonical=canonical),
+        )
+        return self._page(
+            response,
+            draft,
+            extracted.extractor,
+            extracted.extractor_version,
+            text=text,
+            canonical=canonical_elsewhere(canonical, url=url),
+        )
+
+    def _is_nofollow(self, directives: frozenset[str]) -> bool:
+        return bool(directives & {'nofollow', 'none'}) and not self._options.follow_nofollow
+
+    def _is_noindex(self, directives: frozenset[str]) -> bool:
+        return bool(directives & {'noindex', 'none'}) and not self._options.keep_noindex
+
+    def _hrefs(self, extracted: Extracted) -> Iterable[str]:
+        if self._options.follow_nofollow:
+            return (anchor.href for anchor in extracted.anchors)
+        return (anchor.href for anchor in extracted.anchors if not anchor.is_nofollow)
+
+    def _links(self, base: str, hrefs: Iterable[str]) -> list[str]:
+        return bounded(self._joiner.links(base, hrefs))
+
+    def _read_text(
+        self, response: 'Response', url: str, text: str, charset: str, *, is_markdown: bool
+    ) -> Fetched:
+        from silkline.crawl.documents.llms_txt import links_of
+
+        text = text[:MAX_CHARACTERS]
+        directives = directives_of(response.headers, self._agent)
+        is_followed = is_markdown and not self._is_nofollow(directives)
+        links = self._links(url, links_of(text)) if is_followed else []
+        if self._is_noindex(directives):
+            return skipped(response, 'noindex', links=links)
+        is_kept = self._options.markdown != 'none'
+        draft = PageDraft(
+            url=url,
+            http_status=response.status,
+            title=first_heading(text) if is_markdown else None,
+            markdown=text if is_kept else None,
+            links=links,
+            metadata={'charset': charset, 'url_rules': URL_RULES},
+        )
+        return self._page(response, draft, 'as-is' if is_kept else None, '1', text=text)
+
+    def _read_sitemap(self, response: 'Response', url: str) -> Fetched | None:
+        from silkline.crawl.documents.sitemap import NotASitemap, parse_sitemap
+
+        try:
+            sitemap = parse_sitemap(response.body)
+        except NotASitemap:
+            return None
+        return Fetched(
+            status='done',
+            http_status=response.status,
+            bytes=len(response.body),
+            links=self._joiner.links(url, sitemap.pages),
+            link_kind='sitemap',
+            sitemaps=self._joiner.links(url, sitemap.sitemaps),
+            seconds=response.seconds,
+        )
+
+    def _page(
+        self,
+        response: 'Response',
+        draft: PageDraft,
+        extractor: str | None,
+        extractor_version: str | None,
+        *,
+        text: str,
+        canonical: str | None = None,
+    ) -> Fetched:
+        if self._hooks:
+            url = draft.url
+            draft = run_hooks(
+                self._hooks, draft, joined=lambda hrefs: self._joiner.links(url, hrefs)
+            )
+        draft.metadata['made_with'] = self.made_with
+        return Fetched(
+            status='done',
+            http_status=response.status,
+            bytes=len(response.body),
+            canonical=canonical,
+            links=draft.links,
+            seconds=response.seconds,
+            fingerprint=self._fingerprints.of(response, draft),
+            page=page_of(
+                response,
+                draft,
+                extractor=extractor,
+                extractor_version=extractor_version if extractor else None,
+                text=text,
+            ),
+        )
+
+
+def skipped(
+    response: 'Response',
+    reason: protocol.SkipReason,
+    *,
+    links: Sequence[str] = (),
+    error: str | None = None,
+) -> Fetched:
+    return Fetched(
+        status='skipped',
+        http_status=response.status,
+        bytes=len(response.body),
+        skip_reason=reason,
+        error=error,
+        links=links,
+        seconds=response.seconds,
+    )
+
+
+def is_named_sitemap(url: str) -> bool:
+    return url.partition('?')[0].endswith(('.xml', '.xml.gz'))
+
+
+def is_sitemap(body: bytes) -> bool:
+    from silkline.crawl.documents.sitemap import looks_like_sitemap
+
+    return looks_like_sitemap(body)
+
+
+def facts_of(extracted: Extracted, charset: str, *, canonical: str | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {'charset': charset, 'url_rules': URL_RULES}
+    told = {
+        'description': extracted.description,
+        'language': extracted.language,
+        'canonical': canonical,
+    }
+    for name, value in told.items():
+        if value:
+            facts[name] = value[:MAX_FACT]
+    if extracted.headings:
+        facts['headings'] = extracted.headings[:MAX_METADATA_HEADINGS]
+    if extracted.error:
+        facts['extract_error'] = extracted.error
+    return facts
+
+
+def first_heading(text: str) -> str | None:
+    for line in text[:20_000].splitlines():
+        if line.startswith('# '):
+            return line[2:].strip()[:1000] or None
+    return None

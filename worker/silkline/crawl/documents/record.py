@@ -1,0 +1,105 @@
+"""A page as it is stored: its record, what tells it from others, and what it was made with.
+
+Of pages that `reading.py` made and of those of job kinds (`plugged.py`).
+"""
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from silkline import protocol
+from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Extractor
+from silkline.crawl.options import Options
+from silkline.crawl.urls import URL_RULES
+from silkline.plugins import PageDraft, PageHook, named, version_of
+
+if TYPE_CHECKING:
+    from silkline.crawl.net.egress import Response
+
+# Longer validators are not stored: cut, they would never match.
+MAX_VALIDATOR = 1000
+# So much Markdown tells pages apart; less of it is shared by pages that scripts or images make.
+TELLING_CHARACTERS = 200
+MAX_MADE_WITH = 300
+ALIKE_BYTES = 200
+
+# Up to whatever tag comes next, so that an image within a link is left.
+_ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
+
+
+def page_of(
+    response: 'Response',
+    draft: PageDraft,
+    *,
+    extractor: str | None = None,
+    extractor_version: str | None = None,
+    text: str,
+) -> protocol.Page:
+    # What a reader would see decides whether a page has changed: a token in a script does not.
+    seen = text if draft.markdown is None else f'{draft.title}\n{draft.markdown}'
+    return protocol.Page(
+        url=draft.url,
+        http_status=response.status,
+        content_hash=hashlib.sha256(seen.encode('utf-8', 'replace')).hexdigest(),
+        title=draft.title,
+        markdown=draft.markdown,
+        links=draft.links,
+        metadata=draft.metadata,
+        etag=validator(response, 'ETag'),
+        last_modified=validator(response, 'Last-Modified'),
+        extractor=extractor,
+        extractor_version=extractor_version,
+    )
+
+
+def validator(response: 'Response', name: str) -> str | None:
+    value = response.headers.get(name)
+    return value if value and len(value) <= MAX_VALIDATOR else None
+
+
+class Fingerprints:
+    """What pages share that only echo: all but their links, of which the next one differs.
+
+    Pages that echo are of about one size, so only a body of a size that came lately is looked
+    at: for all others their size will do.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: deque[int] = deque(maxlen=16)
+
+    def of(self, response: 'Response', draft: PageDraft) -> int:
+        if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
+            return hash((draft.title, draft.markdown))
+        size = len(response.body)
+        is_alike = any(abs(size - known) <= ALIKE_BYTES for known in self._sizes)
+        self._sizes.append(size)
+        return hash(_ANCHOR.sub(b'', response.body)) if is_alike else size
+
+
+def made_with(
+    options: Options, extractor: Extractor | None, hooks: Sequence[tuple[str, PageHook]]
+) -> str:
+    """What makes a page beside its content: with another one, a stored page is out of date."""
+    name = extractor.name if extractor else EXTRACTOR
+    version = extractor.version if extractor else EXTRACTOR_VERSION
+    parts = [
+        f'fetcher={options.fetcher}',
+        f'markdown={options.markdown}',
+        f'extractor={named(name, version)}',
+        f'urls={URL_RULES}',
+        *(f'hook={named(name, version_of(hook))}' for name, hook in hooks),
+    ]
+    if options.follow_nofollow:
+        parts.append('follow_nofollow')
+    if options.keep_noindex:
+        parts.append('keep_noindex')
+    return short(' '.join(parts))
+
+
+def short(text: str) -> str:
+    """The text itself, or one as good to compare by."""
+    if len(text) <= MAX_MADE_WITH:
+        return text
+    return f'sha256={hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()}'

@@ -1,0 +1,187 @@
+"""The runner's side of the frontier: what is said to the database about URLs.
+
+Links are judged (scope, depth, traps) and sent once, as far as a bounded memory tells; URLs end as
+done, error or skipped, or are retried. What is fetched next, what the budget allows and when a
+crawl has drained is the database's to decide.
+"""
+
+from collections.abc import Sequence
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from silkline import protocol
+from silkline.crawl.engine.scope import Scope
+from silkline.crawl.engine.seen import Seen
+from silkline.crawl.fetched import Fetched
+from silkline.crawl.urls import join, key_of
+from silkline.runner.channel import Sender
+
+MAX_HOPS = 10
+MAX_CHAINS = 10_000
+MAX_CHILD_SITEMAPS = 1000
+MOST_PER_MESSAGE = 1000
+
+
+class Frontier:
+    def __init__(self, sender: Sender, scope: Scope, *, max_depth: int) -> None:
+        self._sender = sender
+        self._scope = scope
+        self._max_depth = max_depth
+        # Whether anything was handed in that may be fetched; the loop takes it back.
+        self.has_news = False
+        self._seen = Seen()
+        # Apart: a URL that was found too deep may be found again on a shorter way.
+        self._too_deep = Seen(max_entries=50_000)
+        # The URLs that led to one that is open, by redirects.
+        self._chains: dict[UUID, tuple[UUID, ...]] = {}
+        self._redirected_starts: set[str] = set()
+
+    async def begin(self, starts: Sequence[str]) -> None:
+        """Start URLs are known already when a crawl is resumed."""
+        found = [start_of(url) for url in starts]
+        await self._send(found)
+        for one in found:
+            self._seen.add(one.url)
+
+    async def discover(self, links: Sequence[str], *, depth: int, found_on: UUID | None) -> None:
+        seen = self._seen if depth <= self._max_depth else self._too_deep
+        fresh = [url for url in links if seen.add(url)]
+        if fresh:
+            await self._send([self._judged(url, depth, found_on) for url in fresh])
+
+    def _judged(self, url: str, depth: int, found_on: UUID | None) -> protocol.FoundUrl:
+        reason = self._scope.judge(url)
+        if reason is None and depth > self._max_depth:
+            reason = 'too_deep'
+        return protocol.FoundUrl(
+            url_key=key_of(url), url=url, depth=depth, found_on=found_on, skip_reason=reason
+        )
+
+    async def discover_sitemaps(
+        self, sitemaps: Sequence[str], *, depth: int, found_on: UUID | None
+    ) -> None:
+        """Sitemaps that a sitemap names: no pages, so where they are does not matter."""
+        fresh = [url for url in sitemaps[:MAX_CHILD_SITEMAPS] if self._seen.add(url)]
+        await self._send(
+            [
+                protocol.FoundUrl(url_key=key_of(url), url=url, depth=depth, found_on=found_on)
+                for url in fresh
+            ]
+        )
+
+    async def _send(self, found: Sequence[protocol.FoundUrl]) -> None:
+        self.has_news = self.has_news or any(one.skip_reason is None for one in found)
+        for first in range(0, len(found), MOST_PER_MESSAGE):
+            await self._sender.send(
+                protocol.Discovered(urls=list(found[first : first + MOST_PER_MESSAGE]))
+            )
+
+    async def redirect(self, task: protocol.Task, fetched: Fetched, target: str) -> None:
+        """Hand the target in as a URL of its own, so that it is fetched and stored once."""
+        target_key = key_of(target)
+        chain = (*self._chains.get(task.url_key, ()), task.url_key)
+        if target_key in chain:
+            await self.fail(task, fetched, 'redirect loop, as of sites that want cookies')
+            return
+        if len(chain) > MAX_HOPS:
+            await self.fail(task, fetched, f'more than {MAX_HOPS} redirects')
+            return
+        if len(self._chains) < MAX_CHAINS:
+            self._chains[target_key] = chain
+        if task.depth == 0:
+            # Where somebody chose to begin is in scope, wherever it leads.
+            await self._move_start(target)
+            await self.begin([target])
+        else:
+            await self.discover([target], depth=task.depth, found_on=task.url_key)
+        await self.finish(task, fetched)
+
+    async def prefer(self, task: protocol.Task, fetched: Fetched, canonical: str) -> None:
+        """Hand in a page that names another as its original, which may replace it."""
+        if self._scope.judge(canonical) is not None:
+            await self.finish(task, fetched)
+            return
+        await self.discover([canonical], depth=task.depth, found_on=task.url_key)
+        await self.finish(task, fetched, canonical_key=key_of(canonical))
+
+    async def _move_start(self, target: str) -> None:
+        if self._scope.judge(target) is None:
+            return
+        self.take_redirected_starts([target])
+        await self._sender.send(protocol.RedirectedStart(url=target))
+
+    def take_redirected_starts(self, starts: Sequence[str]) -> None:
+        for start in starts:
+            if start not in self._redirected_starts:
+                self._redirected_starts.add(start)
+                self._scope.extend(start)
+
+    def saw(self, url: str, fingerprint: int) -> None:
+        """A page came: one that comes back under many URLs makes a trap of them."""
+        self._scope.saw(url, str(fingerprint))
+
+    def is_trapped(self, url: str) -> bool:
+        """Whether a URL has turned out to be of a trap since it was found. A start never is."""
+        return self._scope.echoes.is_parked(url) and url not in self._scope.starts
+
+    async def finish(
+        self, task: protocol.Task, fetched: Fetched, *, canonical_key: UUID | None = None
+    ) -> None:
+        finished = protocol.Finished(
+            url_key=task.url_key,
+            status=fetched.status,
+            http_status=fetched.http_status,
+            bytes=fetched.bytes,
+            skip_reason=fetched.skip_reason,
+            error=fetched.error[:2000] if fetched.error else None,
+            not_modified=fetched.not_modified,
+            # An earlier try did ask for it.
+            unfetched=(fetched.unfetched and task.attempts <= 1) or None,
+            canonical_key=canonical_key,
+            page=fetched.page,
+        )
+        self._chains.pop(task.url_key, None)
+        try:
+            await self._sender.send(finished)
+        except protocol.FrameTooLarge as error:
+            # What a plugin made of a page, perhaps: it costs that page, not the crawl.
+            await self._sender.send(
+                protocol.Finished(
+                    url_key=task.url_key,
+                    status='skipped',
+                    http_status=finished.http_status,
+                    skip_reason='too_large',
+                    error=str(error),
+                )
+            )
+
+    async def fail(self, task: protocol.Task, fetched: Fetched, error: str) -> None:
+        await self.finish(
+            task, Fetched(status='error', http_status=fetched.http_status, error=error)
+        )
+
+    async def skip(self, task: protocol.Task, reason: protocol.SkipReason) -> None:
+        """A URL that was never asked for."""
+        await self.finish(task, Fetched(status='skipped', skip_reason=reason, unfetched=True))
+
+    async def retry(self, task: protocol.Task, fetched: Fetched, *, after_seconds: float) -> None:
+        await self._sender.send(
+            protocol.Retried(
+                url_key=task.url_key,
+                after_seconds=min(after_seconds, 86_400),
+                error=(fetched.error or 'failed without a reason')[:2000],
+                http_status=fetched.http_status,
+            )
+        )
+
+
+def start_of(url: str) -> protocol.FoundUrl:
+    """A start URL, read as links are: without its fragment, and with its host in ASCII.
+
+    The database lets some pass that no browser would, such as http://1.2.3.4.5/.
+    """
+    url = join(url, '') or url
+    try:
+        return protocol.FoundUrl(url_key=key_of(url), url=url, depth=0)
+    except ValueError:
+        key = uuid5(NAMESPACE_URL, url)
+        return protocol.FoundUrl(url_key=key, url=url, depth=0, skip_reason='invalid_url')

@@ -1,0 +1,168 @@
+"""What is known about hosts before they are crawled: robots rules, their delay, their backoff.
+
+All crawls of a queue share it (`crawl_hosts`): what another has learned within a day is taken over,
+what this one learns is handed in. A robots.txt that cannot be had is tried again, then its host
+is skipped, as RFC 9309 wants: no answer is no permission.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from silkline import protocol
+from silkline.crawl.charsets import decode
+from silkline.crawl.engine.hosts import Host
+from silkline.crawl.engine.robots import Robots, verdict_of
+from silkline.crawl.net.errors import EgressError, Refused, Unreachable
+from silkline.crawl.retries import (
+    LONGEST_PAUSE_SECONDS,
+    TRY_AGAIN,
+    pause_seconds,
+    retry_after_seconds,
+    status_text,
+)
+from silkline.runner.channel import Sender
+
+if TYPE_CHECKING:
+    from silkline.crawl.net.egress import Egress
+
+FRESH_SECONDS = 24 * 3600.0
+# Longer than a host is ever left alone.
+STREAK_FRESH_SECONDS = 2 * LONGEST_PAUSE_SECONDS
+# RFC 9309: at least 500 KiB are read. What comes after them is left out.
+MAX_ROBOTS_BYTES = 512 * 1024
+MAX_HOPS = 5
+# Between two tries, with a slot of the worker held meanwhile.
+LONGEST_WAIT_SECONDS = 60.0
+# A longer Crawl-delay would hold a crawl for days; then the site is served at this pace.
+LONGEST_DELAY_SECONDS = 300.0
+
+
+class Manners:
+    """Gets hosts ready. Without an egress every host is ready at once: there is no network."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        egress: 'Egress | None',
+        *,
+        agent: str,
+        obeys: bool,
+        tries: int,
+        timeout_seconds: float,
+        concurrency: int = 8,
+    ) -> None:
+        self._sender = sender
+        self._egress = egress
+        self._agent = agent
+        # Otherwise robots.txt is only asked for its sitemaps.
+        self._obeys = obeys
+        self._tries = tries
+        self._timeout_seconds = timeout_seconds
+        # A crawl may meet hundreds of hosts at once: waiting must not count as their slowness.
+        self._turns = asyncio.Semaphore(concurrency)
+
+    def allows(self, host: Host, url: str) -> bool:
+        return host.robots is None or host.robots.allows(url, self._agent)
+
+    async def prepare(self, host: Host, known: protocol.KnownHost | None, *, scheme: str) -> None:
+        """Take over what is known, fetch what is not."""
+        loop = asyncio.get_running_loop()
+        if known is not None:
+            host.leave_alone(loop.time(), known.backoff_seconds or 0.0)
+            # Patience goes on counting where an earlier attempt left off.
+            if known.age_seconds is not None and known.age_seconds < STREAK_FRESH_SECONDS:
+                host.pauses = known.error_streak
+        if self._egress is not None:
+            if known is not None and is_fresh(known):
+                self._obey(host, known.robots_status or 0, known.robots_txt)
+            else:
+                await asyncio.sleep(max(host.alone_until - loop.time(), 0))
+                await self._learn(host, self._egress, f'{scheme}://{host.name}/robots.txt')
+        host.is_ready = True
+
+    async def _learn(self, host: Host, egress: 'Egress', url: str) -> None:
+        nth = 1
+        while True:
+            try:
+                status, text, patience_seconds, error = await self._fetch(egress, url)
+            except Refused:
+                # Pages are refused by the same rules. Of no interest to other workers, which may
+                # have others.
+                return
+            if error is None and verdict_of(status) != 'unavailable':
+                delay = self._obey(host, status, text)
+                await self._sender.send(
+                    protocol.HostFact(
+                        host=host.name,
+                        robots_txt=text,
+                        robots_status=status,
+                        crawl_delay_seconds=delay,
+                    )
+                )
+                return
+            why = f'its robots.txt cannot be had: {error or status_text(status)}'
+            is_final = isinstance(error, Unreachable) and error.kind not in TRY_AGAIN
+            if is_final or nth == self._tries:
+                break
+            pause = patience_seconds or pause_seconds(nth, first_seconds=host.retry_seconds)
+            pause = min(pause, LONGEST_WAIT_SECONDS)
+            await self._say(f'{host.name}: {why}; trying again in {pause:.0f} s')
+            await asyncio.sleep(pause)
+            nth += 1
+        if not self._obeys:
+            return
+        host.give_up(why, reason='host_unavailable')
+        await self._say(f'{host.name}: {why}; none of its pages is fetched')
+        await self._sender.send(protocol.HostFact(host=host.name, last_error=why[:2000]))
+
+    async def _fetch(
+        self, egress: 'Egress', url: str
+    ) -> tuple[int, str | None, float | None, EgressError | None]:
+        try:
+            async with self._turns:
+                response = await egress.follow(
+                    url,
+                    max_hops=MAX_HOPS,
+                    max_bytes=2 * MAX_ROBOTS_BYTES,
+                    is_cut=True,
+                    timeout_seconds=self._timeout_seconds,
+                )
+        except Refused:
+            raise
+        except EgressError as error:
+            return 0, None, None, error
+        if 300 <= response.status < 400:
+            # RFC 9309: after five redirects it counts as not there.
+            return 404, None, None, None
+        patience_seconds = retry_after_seconds(response.headers.get('Retry-After'))
+        text, _ = decode(
+            response.body[:MAX_ROBOTS_BYTES], 'text/plain; charset=utf-8', is_html=False
+        )
+        is_rules = verdict_of(response.status) == 'rules'
+        return response.status, text if is_rules else None, patience_seconds, None
+
+    def _obey(self, host: Host, status: int, text: str | None) -> float | None:
+        if verdict_of(status) != 'rules' or not text:
+            return None
+        robots = Robots.parse(text)
+        host.sitemaps = tuple(robots.sitemaps)
+        delay = robots.crawl_delay_seconds(self._agent)
+        if self._obeys:
+            host.robots = robots
+        if delay is None or not self._obeys:
+            return delay
+        delay = min(delay, LONGEST_DELAY_SECONDS)
+        host.floor_seconds = max(host.floor_seconds, delay)
+        return delay
+
+    async def _say(self, text: str) -> None:
+        await self._sender.send(protocol.Log(level='warning', message=text[:2000]))
+
+
+def is_fresh(known: protocol.KnownHost) -> bool:
+    return (
+        known.robots_status is not None
+        and known.robots_age_seconds is not None
+        and known.robots_age_seconds < FRESH_SECONDS
+        and verdict_of(known.robots_status) != 'unavailable'
+    )

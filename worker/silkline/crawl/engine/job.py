@@ -1,0 +1,181 @@
+"""One job: which parts of the crawl it needs, put together.
+
+`loop.py` is where to read on: it leases URLs, lets `hosts.py` say when each may be fetched, has a
+fetcher fetch it (`http.py` through `egress.py`, or `null.py`), and hands in what came of it
+(`frontier.py`). Imports stand where they are needed: whoever waits for the first page waits for
+them.
+"""
+
+import gc
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from silkline import __version__, protocol
+from silkline.crawl.options import CrawlError, Options
+
+if TYPE_CHECKING:
+    from silkline.crawl.engine.loop import Link
+    from silkline.crawl.engine.plugged import NamedKind
+    from silkline.crawl.engine.strategies import Strategy
+    from silkline.crawl.extract import Extractor
+    from silkline.crawl.fetched import Fetcher
+    from silkline.crawl.fetchers.http import Get, Reader
+    from silkline.crawl.net.egress import Egress
+    from silkline.plugins import PageHook
+
+# What robots.txt knows this crawler by.
+TOKEN = 'silkline'  # noqa: S105 - no secret
+# Sent unless a job has its own.
+USER_AGENT = f'{TOKEN}/{__version__}'
+
+
+async def run_job(link: 'Link', start: protocol.Start) -> protocol.Done:
+    """Crawl until the frontier has drained or the user wants otherwise."""
+    from silkline.crawl.engine.frontier import Frontier
+    from silkline.crawl.engine.host_rules import Manners
+    from silkline.crawl.engine.loop import Crawl
+    from silkline.crawl.engine.scope import Scope
+    from silkline.crawl.engine.visits import Visits
+
+    options = Options.read(start.payload)
+    kind = kind_of(start)
+    strategy = strategy_for(start, options, kind)
+    starts = options.starts if kind is None else strategy.starts(())
+    if not starts:
+        raise CrawlError('there is no URL to begin with')
+    try:
+        scope = Scope(starts, kind=options.scope, include=options.include, exclude=options.exclude)
+    except ValueError as error:
+        raise CrawlError(str(error)) from error
+    # Only links lead away from the start; lists are meant as they are.
+    max_depth = options.max_depth if options.strategy == 'site' else 1000
+    frontier = Frontier(link, scope, max_depth=max_depth)
+    async with fetcher_for(start, options, link, kind) as (fetcher, egress):
+        manners = Manners(
+            link,
+            egress if options.obey_robots or options.strategy == 'sitemap' else None,
+            agent=agent_of(options),
+            obeys=options.obey_robots,
+            tries=options.tries,
+            timeout_seconds=options.timeout_seconds,
+            concurrency=options.concurrency,
+        )
+        crawl = Crawl(
+            link,
+            Visits(link, fetcher, frontier, manners, strategy, options),
+            frontier,
+            manners,
+            strategy,
+            options,
+            first_url=starts[0],
+        )
+        collect_rarely()
+        return await crawl.run(kind.result if kind else dict)
+
+
+def collect_rarely() -> None:
+    """Take what is loaded for good out of the garbage collector's rounds, and make them rarer.
+
+    Pages are trees of thousands of objects that free themselves: looking for cycles among them
+    takes a tenth of the time of extraction.
+    """
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def kind_of(start: protocol.Start) -> 'NamedKind | None':
+    """The plugin that jobs of this kind belong to; None for a plain crawl."""
+    if start.kind == 'crawl':
+        return None
+    from silkline.crawl.engine import plugged
+
+    return plugged.job_kind(start.kind)
+
+
+def strategy_for(start: protocol.Start, options: Options, kind: 'NamedKind | None') -> 'Strategy':
+    from silkline.crawl.engine.strategies import Site, strategy_of
+
+    if kind is None:
+        return strategy_of(options)
+    from silkline.crawl.engine import plugged
+
+    return Site(plugged.starts_of(kind, start.payload))
+
+
+@asynccontextmanager
+async def fetcher_for(
+    start: protocol.Start, options: Options, link: 'Link', kind: 'NamedKind | None'
+) -> 'AsyncGenerator[tuple[Fetcher, Egress | None]]':
+    """The fetcher that the job names, open as long as the crawl runs, and its way out."""
+    if options.fetcher == 'null':
+        from silkline.crawl.fetchers.null import NullFetcher
+
+        yield NullFetcher(), None
+        return
+    from silkline.crawl.net.tls import SystemTrust, no_certificates
+
+    with no_certificates():
+        from silkline.crawl.net.egress import Egress
+    from silkline.crawl.fetchers.http import HttpFetcher
+
+    reader = await reader_for(start, options, link, kind)
+    try:
+        egress = Egress(
+            allow_networks=start.allow_networks,
+            # As many pages at a time, and as many robots.txt beside them.
+            connections=2 * options.concurrency,
+            user_agent=options.user_agent or USER_AGENT,
+            tls=SystemTrust(),
+        )
+    except ValueError as error:
+        raise CrawlError(str(error)) from error
+    async with egress, way_for(options, egress) as get:
+        yield HttpFetcher(get, reader, options), egress
+
+
+@asynccontextmanager
+async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
+    if options.fetcher == 'http':
+        yield egress.fetch
+    elif options.fetcher == 'browser':
+        from silkline.crawl.fetchers.browser import BrowserMissing, open_browser
+
+        try:
+            async with open_browser(egress) as get:
+                yield get
+        except BrowserMissing as error:
+            raise CrawlError(str(error)) from error
+    else:
+        from silkline.crawl.engine import plugged
+
+        async with plugged.open_fetcher(options.fetcher, egress) as get:
+            yield get
+
+
+async def reader_for(
+    start: protocol.Start, options: Options, link: 'Link', kind: 'NamedKind | None'
+) -> 'Reader':
+    """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
+    from silkline.crawl.documents.reader import Reader
+
+    hooks: Sequence[tuple[str, PageHook]] = ()
+    extractor: Extractor | None = None
+    if start.has_plugins or options.extractor != 'default':
+        from silkline.crawl.engine import plugged
+
+        if kind is not None:
+            return plugged.reader_of(kind)
+        hooks, errors = plugged.page_hooks()
+        for error in errors:
+            await link.send(protocol.Log(level='warning', message=error))
+        if options.extractor != 'default':
+            extractor = plugged.extractor(options.extractor)
+    return Reader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
+
+
+def agent_of(options: Options) -> str:
+    """The product token of the user agent, which robots.txt may name."""
+    from silkline.crawl.engine.robots import product_token
+
+    return product_token(options.user_agent or TOKEN) or TOKEN

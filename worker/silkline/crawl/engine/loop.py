@@ -1,0 +1,298 @@
+"""The crawl loop: lease URLs, fetch a bounded number at a time, hand in what came of them.
+
+`feed` keeps URLs in line and hands in; `dispatch` fetches whatever `hosts.py` lets go. This module
+keeps only what is open: the database keeps the frontier (`frontier.py`) and decides when the crawl
+has drained. How a page is fetched is left to a `Fetcher`, what its end means to `visits.py`.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
+
+from silkline import protocol
+from silkline.crawl.engine.frontier import Frontier
+from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.hosts import Host, Hosts
+from silkline.crawl.engine.strategies import Strategy
+from silkline.crawl.engine.visits import Visits
+from silkline.crawl.options import Options
+from silkline.crawl.urls import host_of, join
+
+# URLs are leased for about a second ahead, and for no more than this.
+MOST_AHEAD = 400
+# More are asked for when so many have ended: a checkpoint saves and leases at once.
+ASK_EACH = 60
+# Whoever kills the worker kills what is not saved: so many, and those being fetched.
+MOST_UNSAVED = 100
+# Of one message: each may bring half a megabyte of robots.txt.
+HOSTS_PER_ASK = 16
+LINKS_PER_ASK = 200
+# Between two calls while there is something to do meanwhile.
+GATHER_SECONDS = 0.05
+STARVED_SECONDS = 0.5
+LONGEST_PATIENCE_SECONDS = 1.0
+# A crawl that has to wait longer than this gives its slot back meanwhile.
+LATER_SECONDS = 120.0
+# Answers in a row that make no sense; then the job begins anew.
+MOST_RIDDLES = 5
+
+Reason = Literal['drained', 'pause', 'stop', 'later']
+
+
+class Link(Protocol):
+    """The supervisor, as the loop needs it: `silkline.runner.channel.Link`."""
+
+    @property
+    def command(self) -> protocol.Verdict: ...
+    @property
+    def leaving(self) -> asyncio.Event: ...
+    async def send(self, message: protocol.FromRunner) -> None: ...
+    async def want_tasks(self, wish: protocol.WantTasks) -> protocol.Tasks: ...
+
+
+class Crawl:
+    """One run over the frontier of a job."""
+
+    def __init__(
+        self,
+        link: Link,
+        visits: Visits,
+        frontier: Frontier,
+        manners: Manners,
+        strategy: Strategy,
+        options: Options,
+        *,
+        first_url: str,
+    ) -> None:
+        self.link = link
+        self.visits = visits
+        self.frontier = frontier
+        self.manners = manners
+        self.strategy = strategy
+        self.options = options
+        self.first_url = join(first_url, '') or first_url
+        self.hosts = Hosts(
+            concurrency=options.concurrency,
+            floor_seconds=options.delay_seconds,
+            retry_seconds=options.retry_seconds,
+        )
+        # Set when a page has ended: there may be new URLs, and there is room for more.
+        self.moved = asyncio.Event()
+        # Leased, and laid aside while the user wants no more: a resumed crawl goes on with them.
+        self._aside: list[protocol.Task] = []
+        self._preparing: set[asyncio.Task[None]] = set()
+        self._ended = 0
+        # How many of the ended are known to be in the database.
+        self._saved = 0
+        self._has_saved = asyncio.Event()
+        self._most_unsaved = MOST_UNSAVED + options.concurrency
+        self._ahead = 2 * options.concurrency
+        self._asked_at = time.monotonic()
+        self._ended_before = 0
+
+    async def run(self, result: Callable[[], Mapping[str, Any]]) -> protocol.Done:
+        """Answers why the run has ended, and what `result` says of the job."""
+        async with asyncio.TaskGroup() as self._group:
+            dispatching = self._group.create_task(self._dispatch(), name='dispatch')
+            await self._begin()
+            reason, seconds = await self._feed()
+            for task in (dispatching, *self._preparing):
+                task.cancel()
+        await self._leave_word()
+        return protocol.Done(
+            reason=reason,
+            result=dict(result()),
+            after_seconds=int(min(max(seconds, 1), 86_400)) if reason == 'later' else None,
+        )
+
+    # Leasing
+
+    async def _begin(self) -> None:
+        """Make the start URLs known, after the robots.txt that may name them."""
+        first = self.hosts[host_of(self.first_url)]
+        if self.options.strategy == 'sitemap':
+            await self._ask(0)
+            while not first.is_ready:
+                if self.link.leaving.is_set():
+                    return
+                self.moved.clear()
+                await self._wait_for_move(LONGEST_PATIENCE_SECONDS)
+        await self.frontier.begin(self.strategy.starts(first.sitemaps))
+
+    async def _feed(self) -> tuple[Reason, float]:
+        """Keep URLs in line; return when nothing is open and all is handed in."""
+        riddles = 0
+        while True:
+            if self.link.leaving.is_set():
+                if (reason := await self._hand_in()) is not None:
+                    return reason, 0.0
+                continue
+            self.moved.clear()
+            answer = await self._ask(self._ahead - self._held)
+            if answer.drained and not self._held:
+                return 'drained', 0.0
+            is_riddle = not (answer.tasks or answer.pending or self._held)
+            riddles = riddles + 1 if is_riddle else 0
+            if riddles > MOST_RIDDLES:
+                raise RuntimeError('the queue holds URLs in progress that this crawl does not have')
+            if (seconds := await self._wait_until_asking_helps(answer)) > LATER_SECONDS:
+                self.hosts.drop_lines()
+                return 'later', seconds
+
+    async def _ask(self, count: int) -> protocol.Tasks:
+        """Hand in, get URLs, and learn about hosts and unchanged pages."""
+        asked = sorted(self.hosts.unknown)[:HOSTS_PER_ASK]
+        self.hosts.unknown.difference_update(asked)
+        self.frontier.has_news = False
+        # Unchanged pages are handed in when their links have come.
+        ended = self._ended - len(self.visits.unchanged)
+        answer = await self.link.want_tasks(
+            protocol.WantTasks(
+                count=min(max(count, 0), 1000),
+                hosts=asked,
+                links=list(self.visits.unchanged)[:LINKS_PER_ASK],
+            )
+        )
+        self._saved = ended
+        self._has_saved.set()
+        self.frontier.take_redirected_starts(answer.redirected_starts)
+        if self.link.leaving.is_set():
+            self._aside += answer.tasks
+        else:
+            for task in answer.tasks:
+                self.hosts.put(task)
+        known = {host.host: host for host in answer.hosts}
+        for name in asked:
+            preparing = self._group.create_task(
+                self._prepare(self.hosts[name], known.get(name)), name=f'robots {name}'
+            )
+            self._preparing.add(preparing)
+            preparing.add_done_callback(self._preparing.discard)
+        for stored in answer.links:
+            await self.visits.finish_unchanged(stored)
+        self._pace()
+        return answer
+
+    async def _prepare(self, host: Host, known: protocol.KnownHost | None) -> None:
+        scheme = urlsplit(host.line[0].url if host.line else self.first_url).scheme
+        await self.manners.prepare(host, known, scheme=scheme)
+        self.moved.set()
+        self.hosts.poke()
+
+    def _pace(self) -> None:
+        """Lease for about a second ahead."""
+        now = time.monotonic()
+        rate = (self._ended - self._ended_before) / max(now - self._asked_at, 0.01)
+        self._asked_at, self._ended_before = now, self._ended
+        self._ahead = int(max(2 * self.options.concurrency, min(rate, MOST_AHEAD)))
+
+    async def _wait_until_asking_helps(self, answer: protocol.Tasks) -> float:
+        """Until the database may have something to do. Answers for how long it has not."""
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
+        more_at = asked_at + seconds_to_more(answer)
+        low = self._ahead // 2
+        while not self.link.leaving.is_set():
+            now = clock()
+            waited_seconds = now - asked_at
+            has_more = self.frontier.has_news or more_at <= now
+            if self.hosts.unknown or self.visits.unchanged:
+                if waited_seconds >= GATHER_SECONDS or not self.hosts.open:
+                    return 0.0
+            elif not self._held:
+                if has_more or not answer.pending:
+                    return 0.0
+                if more_at - now > LATER_SECONDS:
+                    return more_at - now
+            elif self._ended - self._saved >= ASK_EACH:
+                return 0.0
+            elif has_more and self._held <= low and waited_seconds >= GATHER_SECONDS:
+                return 0.0
+            elif has_more and self._is_starved(now) and waited_seconds >= STARVED_SECONDS:
+                # URLs of other hosts may be behind those in line.
+                self._ahead = min(2 * self._held + self.options.concurrency, MOST_AHEAD)
+                return 0.0
+            elif not self.hosts.open and (not has_more or self._held >= MOST_AHEAD):
+                seconds = self.hosts.wait_seconds(now)
+                if not has_more:
+                    seconds = min(seconds, more_at - now)
+                if seconds > LATER_SECONDS:
+                    return seconds
+            self.moved.clear()
+            # Often enough to see what ripens; a page that ends comes sooner.
+            is_ripening = has_more or self.hosts.unknown or self.visits.unchanged
+            await self._wait_for_move(
+                GATHER_SECONDS
+                if is_ripening
+                else min(max(more_at - now, GATHER_SECONDS), LONGEST_PATIENCE_SECONDS)
+            )
+        return 0.0
+
+    def _is_starved(self, now: float) -> bool:
+        return self._held < MOST_AHEAD and self.hosts.is_starved(now)
+
+    @property
+    def _held(self) -> int:
+        """URLs that are leased and have not ended."""
+        return self.hosts.open + self.hosts.in_line + len(self.visits.unchanged)
+
+    async def _wait_for_move(self, seconds: float) -> None:
+        """Until a page ends, the user wants something, or the time is over."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self.moved, self.link.leaving)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _hand_in(self) -> Literal['pause', 'stop'] | None:
+        """Finish what is open, and leave the rest; None if the user has thought again."""
+        self._aside += self.hosts.drop_lines()
+        while self.hosts.open:
+            self.moved.clear()
+            await self.moved.wait()
+        # The answer may bring another command: a resumed crawl goes on.
+        await self.link.want_tasks(protocol.WantTasks(count=0))
+        if self.link.command in ('pause', 'stop'):
+            return self.link.command
+        aside, self._aside = self._aside, []
+        for task in aside:
+            self.hosts.put(task)
+        return None
+
+    async def _leave_word(self) -> None:
+        """Tell whoever crawls these hosts next how long they want to be left alone."""
+        now = asyncio.get_running_loop().time()
+        for name, seconds in self.hosts.pauses_left(now).items():
+            await self.link.send(protocol.HostFact(host=name, backoff_seconds=seconds))
+
+    # Fetching
+
+    async def _dispatch(self) -> None:
+        while True:
+            while self.hosts.open + self._ended - self._saved >= self._most_unsaved:
+                self._has_saved.clear()
+                await self._has_saved.wait()
+            host, task = await self.hosts.take()
+            self._group.create_task(self._visit(host, task), name='visit')
+
+    async def _visit(self, host: Host, task: protocol.Task) -> None:
+        try:
+            await self.visits.visit(host, task)
+        finally:
+            self._ended += 1
+            self.hosts.put_back(host)
+            self.moved.set()
+
+
+def seconds_to_more(answer: protocol.Tasks) -> float:
+    """When the database may have URLs again, as far as its last answer tells."""
+    if answer.tasks:
+        return 0.0
+    if not answer.pending:
+        return math.inf
+    # None: what is pending has no budget, and ends with the next calls.
+    return GATHER_SECONDS if answer.next_in_seconds is None else answer.next_in_seconds

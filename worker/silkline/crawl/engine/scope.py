@@ -1,0 +1,179 @@
+"""Which links a crawl follows: the hosts or paths of its starts, the patterns, the traps.
+
+Patterns come from users and run on every link, so they are RE2's, which takes linear time for
+any of them; there are no lookarounds and backreferences in exchange. What a site may not be
+asked for at all is left to `robots.py`, where it may be is left to `egress.py`.
+"""
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Literal
+from urllib.parse import urlsplit
+
+from silkline.crawl.engine.traps import Echoes, is_trap
+from silkline.crawl.urls import host_of, join
+from silkline.protocol import SkipReason
+
+MAX_PATTERN_LENGTH = 1_000
+MAX_KNOWN_SITES = 2_000
+
+Kind = Literal['host', 'domain', 'prefix']
+
+
+class Scope:
+    """The judge of all links of one crawl."""
+
+    def __init__(
+        self,
+        starts: Sequence[str],
+        *,
+        kind: Kind,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> None:
+        """ValueError names the first pattern that is none, and why."""
+        self.kind: Kind = kind
+        self.includes = compile_patterns(include, name='include')
+        self.excludes = compile_patterns(exclude, name='exclude')
+        self.starts: set[str] = set()
+        # A host, or a domain; with the paths that are in scope for `prefix`, else with ''.
+        self.places: dict[str, set[str]] = {}
+        # Scheme and authority to the paths that are in scope there, None for out of scope.
+        self.known_sites: dict[str, tuple[str, ...] | None] = {}
+        self.echoes = Echoes()
+        for start in starts:
+            self.extend(start)
+
+    def extend(self, start: str) -> None:
+        """Take in what a start URL stands for, or where it redirected to."""
+        url = join(start, '')
+        if url is None:
+            return
+        self.starts.add(url)
+        path = directory_of(url) if self.kind == 'prefix' else ''
+        self.places.setdefault(self._place_of(url), set()).add(path)
+        self.known_sites.clear()
+
+    def judge(self, url: str) -> SkipReason | None:
+        """Why a URL, as `urls.join` gives it, is not followed. A start always is."""
+        path_start = url.find('/', 8)
+        site = url[:path_start]
+        if site in self.known_sites:
+            prefixes = self.known_sites[site]
+        else:
+            prefixes = self._learn(site)
+        if prefixes is None or (self.kind == 'prefix' and not is_below(url[path_start:], prefixes)):
+            reason = 'out_of_scope'
+        elif (self.includes is not None and not self.includes(url)) or (
+            self.excludes is not None and self.excludes(url)
+        ):
+            reason = 'excluded'
+        elif is_trap(url) or self.echoes.is_parked(url):
+            reason = 'trap'
+        else:
+            return None
+        return None if url in self.starts else reason
+
+    def saw(self, url: str, content_hash: str) -> None:
+        """Take in a fetched page, so that shapes which only echo are judged as traps."""
+        self.echoes.saw(url, content_hash)
+
+    def _learn(self, site: str) -> tuple[str, ...] | None:
+        places = self.places.get(self._place_of(site + '/'))
+        prefixes = tuple(places) if places is not None else None
+        if len(self.known_sites) >= MAX_KNOWN_SITES:
+            self.known_sites.clear()
+        self.known_sites[site] = prefixes
+        return prefixes
+
+    def _place_of(self, url: str) -> str:
+        if self.kind == 'domain':
+            return domain_of(url)
+        return bare_host(host_of(url))
+
+
+def bare_host(host: str) -> str:
+    """The host without `www.`, which is the same site everywhere but in theory."""
+    bare = host.removeprefix('www.')
+    return bare if '.' in bare else host
+
+
+def domain_of(url: str) -> str:
+    """The domain that somebody registered. Addresses and single names are their own."""
+    host = (urlsplit(url).hostname or '').rstrip('.')
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return _public_suffixes()(host) or host
+
+
+def directory_of(url: str) -> str:
+    """The path at and below which a start URL puts the scope `prefix`.
+
+    Its directory: `/docs/` for /docs/, /docs/intro and /docs/index.html. A single name at the
+    top stands for itself and what is below it: `/docs` for /docs. A file at the top, such as
+    /index.html, stands for the whole host.
+    """
+    path = urlsplit(url).path
+    directory, _, name = path.rpartition('/')
+    if directory or not name or '.' in name:
+        return directory + '/'
+    return path
+
+
+def is_below(path: str, prefixes: Sequence[str]) -> bool:
+    """Whether a path, with its query, lies at or below one of the prefixes."""
+    for prefix in prefixes:
+        if path.startswith(prefix):
+            if prefix.endswith('/') or path[len(prefix) :][:1] in ('', '/', '?'):
+                return True
+        elif path.partition('?')[0] + '/' == prefix:
+            return True
+    return False
+
+
+def compile_patterns(patterns: Sequence[str], *, name: str) -> Callable[[str], bool] | None:
+    """One test for all patterns, searched anywhere in a URL; None without patterns."""
+    if not patterns:
+        return None
+    # 4 ms, for those crawls only that use it.
+    import re2  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+    options = re2.Options()
+    options.log_errors = False
+    for pattern in patterns:
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            raise ValueError(
+                f'{name} pattern {pattern[:40]!r}… is longer than {MAX_PATTERN_LENGTH} characters'
+            )
+        try:
+            re2.compile(pattern, options)
+        except (re2.error, UnicodeError) as error:
+            raise ValueError(f'{name} pattern {pattern!r}: {_reason(error)}') from None
+    whole = re2.compile('|'.join(f'(?:{pattern})' for pattern in patterns), options)
+
+    def matches(url: str) -> bool:
+        return whole.search(url) is not None
+
+    return matches
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else 'no regular expression'
+    text = reason.decode(errors='replace') if isinstance(reason, bytes) else str(error)
+    if 'perl operator' in text or '(?' in text.partition(':')[2]:
+        return f'{text} (RE2 has no lookaround and no backreferences)'
+    return text
+
+
+_lookup: Callable[[str], str | None] | None = None
+
+
+def _public_suffixes() -> Callable[[str], str | None]:
+    """Loads the bundled list at first use: 45 ms, for the scope `domain` only."""
+    global _lookup
+    if _lookup is None:
+        from publicsuffixlist import PublicSuffixList
+
+        _lookup = PublicSuffixList().privatesuffix
+    return _lookup

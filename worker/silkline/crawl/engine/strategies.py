@@ -1,0 +1,98 @@
+"""How URLs are found: where a crawl begins, and which links it follows."""
+
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from silkline.crawl.fetched import LinkKind
+from silkline.crawl.options import CrawlError, Options
+from silkline.crawl.urls import join
+
+SITEMAP_ENDINGS = ('.xml', '.xml.gz', '.txt')
+# An index of sitemaps may name sitemaps that are indexes, too.
+MAX_SITEMAP_DEPTH = 5
+MAX_SITEMAPS = 200
+
+
+class Strategy(Protocol):
+    def starts(self, sitemaps: Sequence[str]) -> list[str]:
+        """Where to begin; `sitemaps` are those that robots.txt names."""
+        ...
+
+    def follows(self, kind: LinkKind, *, depth: int) -> bool:
+        """Whether links of that kind, found at that depth, are URLs to fetch."""
+        ...
+
+
+class Listed:
+    """`page` and `list`: these URLs, and no other."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+
+    def starts(self, sitemaps: Sequence[str]) -> list[str]:
+        return list(self._urls)
+
+    def follows(self, kind: LinkKind, *, depth: int) -> bool:
+        return False
+
+
+class Site(Listed):
+    """`site`: whatever can be reached by links, breadth first."""
+
+    def follows(self, kind: LinkKind, *, depth: int) -> bool:
+        return True
+
+
+class BySitemap:
+    """`sitemap`: what the sitemaps of a site name."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def starts(self, sitemaps: Sequence[str]) -> list[str]:
+        if urlsplit(self._url).path.lower().endswith(SITEMAP_ENDINGS):
+            return [self._url]
+        # As robots.txt has them: relative ones, and some that are no URLs.
+        named = [url for text in sitemaps[:MAX_SITEMAPS] if (url := join(self._url, text))]
+        return named or [at_root(self._url, '/sitemap.xml')]
+
+    def follows(self, kind: LinkKind, *, depth: int) -> bool:
+        return kind == 'sitemap' and depth < MAX_SITEMAP_DEPTH
+
+
+class ByLlmsTxt:
+    """`llms_txt`: what the llms.txt of a site links to."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def starts(self, sitemaps: Sequence[str]) -> list[str]:
+        if urlsplit(self._url).path.lower().endswith(('.txt', '.md')):
+            return [self._url]
+        return [at_root(self._url, '/llms.txt')]
+
+    def follows(self, kind: LinkKind, *, depth: int) -> bool:
+        return kind == 'page' and depth == 0
+
+
+def strategy_of(options: Options) -> Strategy:
+    starts = options.starts
+    if not starts:
+        raise CrawlError('there is no URL to begin with')
+    match options.strategy:
+        case 'page' | 'list':
+            return Listed(starts)
+        case 'site':
+            return Site(starts)
+        case 'sitemap':
+            return BySitemap(starts[0])
+        case 'llms_txt':
+            return ByLlmsTxt(starts[0])
+
+
+def at_root(url: str, path: str) -> str:
+    root = join(url, path)
+    if root is None:
+        raise CrawlError(f'{url[:200]} is no URL that can be fetched')
+    return root

@@ -1,0 +1,217 @@
+"""One URL from its turn to its end: whether it is fetched at all, and what came of it.
+
+Owns what an outcome means: for the URL (done, skipped, failed, tried again), for its host (well or
+not) and for the frontier (links, where it leads). When it is its turn is `hosts.py`'s and
+`loop.py`'s; what a response holds is the fetcher's.
+"""
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
+import msgspec
+
+from silkline import protocol
+from silkline.crawl.engine.frontier import Frontier
+from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.hosts import Host
+from silkline.crawl.engine.strategies import Strategy
+from silkline.crawl.fetched import Fetched, Fetcher
+from silkline.crawl.options import Options
+from silkline.crawl.retries import pause_seconds
+from silkline.crawl.urls import key_of
+from silkline.runner.channel import Sender
+
+# Redirects between spellings of one URL, which are one URL of the frontier.
+MAX_RESPELLINGS = 5
+# How often one URL may be refused for the sake of its host, beside its tries.
+MAX_REFUSALS = 4
+MOST_REFUSED = 10_000
+
+
+class Visits:
+    def __init__(
+        self,
+        sender: Sender,
+        fetcher: Fetcher,
+        frontier: Frontier,
+        manners: Manners,
+        strategy: Strategy,
+        options: Options,
+    ) -> None:
+        self._sender = sender
+        self._fetcher = fetcher
+        self._frontier = frontier
+        self._manners = manners
+        self._strategy = strategy
+        self._options = options
+        # Pages that have not changed, which end when their stored links are here.
+        self.unchanged: dict[UUID, tuple[protocol.Task, Fetched]] = {}
+        self._refused: dict[UUID, int] = {}
+
+    async def visit(self, host: Host, task: protocol.Task) -> None:
+        if host.refusal is not None:
+            await self._frontier.finish(task, refused(host))
+        elif not self._manners.allows(host, task.url):
+            await self._frontier.skip(task, 'robots')
+        elif self._frontier.is_trapped(task.url):
+            await self._frontier.skip(task, 'trap')
+        else:
+            await self._sender.send(protocol.Begun(url_key=task.url_key, url=task.url))
+            begun_at = asyncio.get_running_loop().time()
+            fetched = await self._fetch(host, task)
+            if fetched.trouble is not None:
+                await self._take_trouble(host, task, fetched, begun_at)
+            else:
+                await self._settle(host, task, fetched, begun_at)
+
+    async def _fetch(self, host: Host, task: protocol.Task) -> Fetched:
+        fetched = await self._fetcher.fetch(task)
+        tried = {task.url}
+        # Without cookies, one that leads to itself would do so for ever.
+        while (target := fetched.redirect) is not None and key_of(target) == task.url_key:
+            if target in tried or len(tried) > MAX_RESPELLINGS:
+                return Fetched(
+                    status='error',
+                    http_status=fetched.http_status,
+                    error='redirect loop: it leads to itself, as sites do that want cookies',
+                )
+            tried.add(target)
+            await asyncio.sleep(host.floor_seconds + host.extra_seconds)
+            fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
+        return fetched
+
+    async def _settle(
+        self, host: Host, task: protocol.Task, fetched: Fetched, begun_at: float
+    ) -> None:
+        # What a browser takes to draw a page says nothing about the host.
+        seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
+        is_answer = fetched.http_status is not None
+        if is_answer and host.went_well(seconds, begun_at=begun_at):
+            await self._sender.send(
+                protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
+            )
+        if fetched.redirect is not None:
+            await self._frontier.redirect(task, fetched, fetched.redirect)
+            return
+        if fetched.not_modified and self._strategy.follows('page', depth=task.depth):
+            self.unchanged[task.url_key] = (task, fetched)
+            return
+        await self._hand_in_links(task, fetched)
+        canonical = fetched.canonical
+        # What somebody has listed is meant as it is.
+        if (
+            canonical is not None
+            and self._strategy.follows('page', depth=task.depth)
+            and self._manners.allows(host, canonical)
+        ):
+            page = fetched.page and fetched_whole_next_time(fetched.page)
+            await self._frontier.prefer(task, replace(fetched, page=page), canonical)
+        else:
+            await self._frontier.finish(task, fetched)
+
+    async def finish_unchanged(self, stored: protocol.StoredLinks) -> None:
+        """End a page that has not changed, with the links of its stored version."""
+        task, fetched = self.unchanged.pop(stored.url_key, (None, None))
+        if task is not None and fetched is not None:
+            links = [link for link in stored.links if isinstance(link, str)]
+            await self._hand_in_links(task, replace(fetched, links=links))
+            await self._frontier.finish(task, fetched)
+
+    async def _hand_in_links(self, task: protocol.Task, fetched: Fetched) -> None:
+        """Before the end of the page: if the process dies in between, it is fetched again."""
+        if fetched.fingerprint is not None:
+            self._frontier.saw(task.url, fetched.fingerprint)
+        if self._strategy.follows(fetched.link_kind, depth=task.depth):
+            depth = task.depth + 1
+            if fetched.sitemaps:
+                await self._frontier.discover_sitemaps(
+                    fetched.sitemaps, depth=depth, found_on=task.url_key
+                )
+            if fetched.links:
+                await self._frontier.discover(fetched.links, depth=depth, found_on=task.url_key)
+
+    async def _take_trouble(
+        self, host: Host, task: protocol.Task, fetched: Fetched, begun_at: float
+    ) -> None:
+        if is_its_own_trouble(host, fetched):
+            fetched = replace(fetched, trouble='server')
+        assert fetched.trouble is not None  # noqa: S101 - for the type checker
+        now = asyncio.get_running_loop().time()
+        is_left_alone = host.went_wrong(
+            fetched.trouble,
+            begun_at=begun_at,
+            now=now,
+            patience_seconds=fetched.retry_after_seconds,
+        )
+        if is_left_alone:
+            await self._tell_of_pause(host, fetched, host.alone_until - now)
+        pause = self._pause_before_retry(host, task, fetched, now)
+        if pause is None:
+            await self._frontier.finish(task, fetched)
+        else:
+            await self._frontier.retry(task, fetched, after_seconds=pause)
+
+    async def _tell_of_pause(self, host: Host, fetched: Fetched, seconds: float) -> None:
+        error = fetched.error or 'failed without a reason'
+        if host.is_hopeless:
+            why = f'{host.name} was given up: {error}'[:2000]
+            host.give_up(why)
+            await self._sender.send(protocol.Log(level='warning', message=why))
+            await self._sender.send(
+                protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0, last_error=why)
+            )
+            return
+        await self._sender.send(
+            protocol.HostFact(
+                host=host.name,
+                backoff_seconds=seconds,
+                error_streak=host.pauses,
+                last_error=error[:2000],
+            )
+        )
+
+    def _pause_before_retry(
+        self, host: Host, task: protocol.Task, fetched: Fetched, now: float
+    ) -> float | None:
+        """In seconds; None when this was the last try."""
+        if host.refusal is not None:
+            return None
+        refusals = self._refused.get(task.url_key, 0)
+        if fetched.trouble == 'rate_limited':
+            if refusals >= MAX_REFUSALS or task.attempts >= self._options.tries + MAX_REFUSALS:
+                return None
+            if len(self._refused) < MOST_REFUSED:
+                self._refused[task.url_key] = refusals + 1
+            return max(host.alone_until - now, 0.0)
+        tries = task.attempts - refusals
+        if tries >= self._options.tries:
+            return None
+        if fetched.retry_after_seconds is not None:
+            return fetched.retry_after_seconds
+        return pause_seconds(max(tries, 1), first_seconds=self._options.retry_seconds)
+
+
+def is_its_own_trouble(host: Host, fetched: Fetched) -> bool:
+    """Whether a page alone is unavailable: its host is in no trouble, and asks for no patience.
+
+    Pages that are never to be had would otherwise hold up all others each time.
+    """
+    is_plain = fetched.http_status == 503 and fetched.retry_after_seconds is None
+    return is_plain and host.streak == 0 and host.pauses == 0
+
+
+def fetched_whole_next_time(page: protocol.Page) -> protocol.Page:
+    """A copy as it is stored if it is kept: a 304 would keep it when its original is there."""
+    made_with = f'{page.metadata.get("made_with")} copy'
+    return msgspec.structs.replace(page, metadata={**page.metadata, 'made_with': made_with})
+
+
+def refused(host: Host) -> Fetched:
+    """The end of a URL whose host is not asked any more."""
+    return Fetched(
+        status='error' if host.refusal_reason is None else 'skipped',
+        skip_reason=host.refusal_reason,
+        error=host.refusal,
+        unfetched=True,
+    )

@@ -1,0 +1,371 @@
+"""Write the text inside a block: emphasis, code, links, images, line breaks.
+
+Pieces are joined by the caller, which folds their spaces (they hold no other white space) and then
+calls `finished`: what depends on its neighbours (marks of emphasis, brackets) is written as a
+single character until then.
+"""
+
+import re
+from functools import cached_property
+
+from silkline.crawl.extract.emphasis import CLOSED, OPENED, settle
+from silkline.crawl.extract.facts import MAX_MARKDOWN
+from silkline.crawl.extract.formulas import formula_of, split_formulas, written
+from silkline.crawl.extract.links import Resolver
+from silkline.crawl.extract.tree import BLOCKS, Node
+
+# Stand for what is written when a line is whole: <br>, a bracket at the end of a piece of text,
+# brackets in the text of a link. No text of a page holds them after `escape`.
+BREAK = '\x01'
+_LAST_BRACKET = '\x08'
+_IN_LINK = str.maketrans('[]', '\x0e\x0f')
+_OUT_OF_LINK = str.maketrans('\x0e\x0f', f'[{_LAST_BRACKET}')
+
+_EMPHASIS = {
+    'strong': '**',
+    'b': '**',
+    'em': '*',
+    'i': '*',
+    'dfn': '*',
+    'cite': '*',
+    'del': '~~',
+    's': '~~',
+    'strike': '~~',
+}
+_CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
+# What would be read as a mark. A set comes first and its conditions behind it, because a search for
+# one of a set is ten times as quick as one for any of several things.
+_SPECIAL = re.compile(
+    r"""[\\`*_<\]~&] (?:
+        (?<=[\\`*])
+        | (?<=_) (?: (?<=(?<![^\W_])_) | (?![^\W_]) )
+        | (?<=<) (?=[a-zA-Z/!?]|$)
+        | (?<=\]) (?=[(\[:])
+        | (?<=&) (?=\#?\w{1,40};|$)
+        | (?<=~) (?: (?=~|$) | (?<=~~) | (?<=^~) )
+    )""",
+    re.VERBOSE,
+)
+_RESERVED = re.compile(r'[\x01-\x08\x0e\x0f]')
+_BEFORE_BRACKET = re.compile(r'\x08(?=[\x02-\x07]*[(\[:])')
+_LINK_IN_LINK = re.compile(r'\x0f[(\[:]|!\x0e')
+_TICKS = re.compile(r'`+')
+# What highlighters and generators of documentation put beside a heading or a name.
+_SELF_LINK_NAMES = re.compile(
+    r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor|viewcode-|(?:^|\s)src(?:\s|$)'
+)
+_FORMULA_NAMES = re.compile(r'(?:^|[\s_-])(?:math|latex|tex|arithmatex)(?:$|[\s_-])')
+_MATH_SCRIPT = re.compile(r'mathjax|katex', re.IGNORECASE)
+_SOURCES = ('src', 'data-src', 'data-original', 'data-lazy-src')
+_PIXEL = frozenset({'0', '1', '1px', '0px'})
+
+
+class Inline:
+    def __init__(self, resolver: Resolver, *, html: str) -> None:
+        self.resolver = resolver
+        self._html = html
+        self._marks: list[str] = []
+        self._is_heading = False
+        self.is_link = False
+
+    def escape(self, text: str) -> str:
+        """Write text of the page so that it is read as such, with spaces as its white space."""
+        # More is not kept, and ten megabytes of marks would take seconds and copies.
+        if len(text) > MAX_MARKDOWN:
+            text = text[:MAX_MARKDOWN]
+        is_printable = text.isprintable()
+        flat = text if is_printable else flattened(text)
+        # Many times quicker than a pattern, and the end of it for most text.
+        if (is_printable or flat.isprintable()) and not (
+            '_' in flat
+            or '*' in flat
+            or '&' in flat
+            or '<' in flat
+            or '`' in flat
+            or ']' in flat
+            or '~' in flat
+            or '\\' in flat
+        ):
+            return flat.translate(_IN_LINK) if self.is_link and '[' in flat else flat
+        if ('\\(' in text or '\\[' in text or '$$' in text) and self.shows_formulas:
+            parts = split_formulas(text)
+            parts[::2] = map(self._escape, parts[::2])
+            escaped = ''.join(parts)
+        else:
+            escaped = self._escape(text)
+        return escaped if is_printable else flattened(escaped)
+
+    @cached_property
+    def shows_formulas(self) -> bool:
+        """Tell whether a script of the page looks for TeX in its text."""
+        return _MATH_SCRIPT.search(self._html) is not None
+
+    def _escape(self, text: str) -> str:
+        text = _RESERVED.sub(' ', text).replace('\xad', '')
+        if self.is_link:
+            return _escaped(text.translate(_IN_LINK))
+        text = _escaped(text)
+        # What follows is not known yet.
+        return text[:-1] + _LAST_BRACKET if text[-1:] == ']' else text
+
+    def line(self, node: Node) -> str:
+        """Write all that is inside in one line."""
+        return finished(folded(self._text_inside(node).replace(BREAK, ' ')))
+
+    def bold(self, node: Node) -> str:
+        """Write all that is inside in one bold line."""
+        self._marks.append('**')
+        text = folded(self._text_inside(node).replace(BREAK, ' '))
+        self._marks.pop()
+        return finished(f'{OPENED["**"]}{text}{CLOSED["**"]}') if text else ''
+
+    def heading(self, node: Node) -> str:
+        self._marks.append('**')
+        self._is_heading = True
+        text = self.line(node)
+        self._is_heading = False
+        self._marks.pop()
+        return text
+
+    def plain(self, node: Node) -> str:
+        """Return the text inside as it is read, without any mark."""
+        pieces: list[str] = []
+        self._plain(node, pieces)
+        text = ''.join(pieces)
+        if text.isprintable():
+            return folded(text)
+        return ' '.join(_RESERVED.sub(' ', text).split())
+
+    def write(self, node: Node, pieces: list[str]) -> None:
+        tag = node.tag
+        if node.is_junk:
+            return
+        if tag == 'a':
+            self._link(node, pieces)
+        elif tag == 'br':
+            pieces.append(BREAK)
+        elif tag == 'img':
+            self._image(node, pieces)
+        elif tag in _EMPHASIS:
+            self._emphasis(node, _EMPHASIS[tag], pieces)
+        elif tag in _CODE:
+            self._code(node, pieces)
+        elif tag == 'sup' or tag == 'sub':
+            if text := folded(self._text_inside(node).replace(BREAK, ' ')):
+                pieces.append(text if node.links else f'<{tag}>{text}</{tag}>')
+        elif tag == 'q':
+            pieces.append('"')
+            self._inside(node, pieces)
+            pieces.append('"')
+        elif tag == 'input':
+            # Only Markdown of task lists is written as boxes that nobody can tick.
+            if node.get('type') == 'checkbox' and node.get('disabled') is not None:
+                pieces.append('[ ] ' if node.get('checked') is None else '[x] ')
+        elif tag == 'math':
+            self._math(node, pieces)
+        elif tag == 'script':
+            # The parser keeps no other scripts than those that hold TeX.
+            source = ''.join(part for part in node.children if isinstance(part, str))
+            pieces.append(written(source, is_display='display' in (node.get('type') or '')))
+        elif is_formula(node):
+            pieces.append(written(node.source.text))
+        elif tag == 'label':
+            # Labels stand apart by style alone.
+            self._inside(node, pieces)
+            pieces.append(' ')
+        elif tag != 'wbr':
+            self._inside(node, pieces)
+
+    def _text_inside(self, node: Node) -> str:
+        # Most elements hold nothing but text.
+        if len(node.children) == 1 and isinstance(text := node.children[0], str):
+            return self.escape(text)
+        pieces: list[str] = []
+        self._inside(node, pieces)
+        return ''.join(pieces)
+
+    def _inside(self, node: Node, pieces: list[str]) -> None:
+        for child in node.children:
+            if isinstance(child, str):
+                pieces.append(self.escape(child))
+            elif child.tag in BLOCKS:
+                if not child.is_junk:
+                    pieces.append(' ')
+                    self._inside(child, pieces)
+                    pieces.append(' ')
+            else:
+                self.write(child, pieces)
+
+    def _emphasis(self, node: Node, mark: str, pieces: list[str]) -> None:
+        if mark in self._marks:
+            self._inside(node, pieces)
+            return
+        self._marks.append(mark)
+        text = self._text_inside(node)
+        self._marks.pop()
+        stripped = text.strip().strip(BREAK).strip()
+        if not stripped or (mark == '~~' and '~' in (stripped[0], stripped[-1])):
+            pieces.append(text)
+            return
+        before, _, after = text.partition(stripped)
+        first, last = OPENED[mark], CLOSED[mark]
+        if BREAK in stripped:
+            # One inside would cut the mark off from its end when it becomes a new paragraph.
+            parts = map(str.strip, stripped.split(BREAK))
+            marked = BREAK.join(f'{first}{part}{last}' if part else '' for part in parts)
+        else:
+            marked = f'{first}{stripped}{last}'
+        pieces += (before, marked, after)
+
+    def _code(self, node: Node, pieces: list[str]) -> None:
+        if '`' in self._marks:
+            self._inside(node, pieces)
+            return
+        text = self.plain(node)
+        if not text:
+            return
+        before = pieces[-1] if pieces else ''
+        if before.endswith('`') and not before.endswith('\\`'):
+            # Ticks side by side would be read as one mark: the text is as one, keys are not.
+            if node.tag == 'code' and '`' not in text and not before.endswith('``'):
+                pieces[-1] = f'{before[:-1]}{text}`'
+                return
+            pieces.append(' ')
+        pieces.append(code_span(text))
+
+    def _link(self, node: Node, pieces: list[str]) -> None:
+        href = node.get('href')
+        if self.is_link or href is None:
+            self._inside(node, pieces)
+            return
+        self.is_link = True
+        linked = self._text_inside(node)
+        self.is_link = False
+        stripped = folded(linked.replace(BREAK, ' '))
+        text = linked if linked.isprintable() else linked.translate(_OUT_OF_LINK)
+        if href.startswith('#'):
+            if not any(map(str.isalnum, stripped)):
+                # A pilcrow or an arrow that leads to where the reader is.
+                return
+            if self._is_heading or node.role == 'doc-backlink':
+                pieces.append(text)
+                return
+        if node.names and _SELF_LINK_NAMES.search(node.names):
+            return
+        if not stripped:
+            pieces.append(text)
+            return
+        address = self.resolver.absolute(href)
+        if address is None:
+            pieces.append(text)
+            return
+        before = ' ' if text[0].isspace() else ''
+        after = ' ' if text[-1].isspace() else ''
+        if not before and pieces:
+            if pieces[-1].endswith('!'):
+                # Not an image.
+                pieces[-1] = pieces[-1][:-1] + r'\!'
+            elif pieces[-1].endswith(')') and '](' in pieces[-1]:
+                # Links side by side stand apart by style.
+                before = ' '
+        pieces.append(f'{before}[{with_brackets(stripped)}]({address}){after}')
+
+    def _image(self, node: Node, pieces: list[str]) -> None:
+        if node.names and _FORMULA_NAMES.search(node.names) and (formula := node.get('alt')):
+            pieces.append(written(formula))
+            return
+        if node.get('width') in _PIXEL or node.get('height') in _PIXEL:
+            return
+        alt = ' '.join((node.get('alt') or '').split())[:1000]
+        if not alt and 'icon' in node.names:
+            return
+        for name in _SOURCES:
+            source = node.get(name)
+            address = self.resolver.absolute(source) if source else None
+            if address is not None:
+                alt = _escaped(_RESERVED.sub(' ', alt).translate(_IN_LINK))
+                alt = alt.replace('\x0e', r'\[').replace('\x0f', r'\]')
+                space = ' ' if pieces and pieces[-1].endswith(')') and '](' in pieces[-1] else ''
+                pieces.append(f'{space}![{alt}]({address})')
+                return
+
+    def _math(self, node: Node, pieces: list[str]) -> None:
+        is_display = node.get('display') == 'block'
+        pieces.append(written(formula_of(node), is_display=is_display) or self.plain(node))
+
+    def _plain(self, node: Node, pieces: list[str]) -> None:
+        for child in node.children:
+            if isinstance(child, str):
+                pieces.append(child)
+            elif child.tag == 'br' or child.tag in BLOCKS:
+                pieces.append(' ')
+                self._plain(child, pieces)
+            elif not child.names or not (
+                'viewcode-' in child.names
+                or (child.tag == 'a' and _SELF_LINK_NAMES.search(child.names))
+            ):
+                self._plain(child, pieces)
+
+
+def is_formula(node: Node) -> bool:
+    """Tell whether the text inside is TeX that a script will show as a formula."""
+    return (
+        node.tag == 'math-renderer'
+        or (node.names != '' and _FORMULA_NAMES.search(node.names) is not None)
+    ) and node.source.text.lstrip().startswith(('\\(', '\\[', '$'))
+
+
+def finished(line: str) -> str:
+    """Write what stood for something until the line was whole."""
+    if _LAST_BRACKET in line:
+        line = _BEFORE_BRACKET.sub(r'\\]', line).replace(_LAST_BRACKET, ']')
+    return settle(line)
+
+
+def with_brackets(text: str) -> str:
+    """Write the brackets in the text of a link; those that have no partner would end it early."""
+    if '\x0e' not in text and '\x0f' not in text:
+        return text
+    depth = 0
+    for character in text:
+        depth += (character == '\x0e') - (character == '\x0f')
+        if depth < 0:
+            break
+    is_safe = depth == 0 and _LINK_IN_LINK.search(text) is None
+    first, last = ('[', ']') if is_safe else (r'\[', r'\]')
+    return text.replace('\x0e', first).replace('\x0f', last)
+
+
+def out_of_link(text: str) -> str:
+    """Write brackets of what stands in a link on the page, but not in Markdown."""
+    return _BEFORE_BRACKET.sub(r'\\]', text.translate(_OUT_OF_LINK)).replace(_LAST_BRACKET, ']')
+
+
+def folded(line: str) -> str:
+    """Fold the spaces of a line that holds no other white space."""
+    line = line.strip()
+    # Mostly there is nothing to fold, and looking takes a seventh of the time of splitting.
+    return ' '.join(line.split()) if '  ' in line else line
+
+
+def flattened(text: str) -> str:
+    """Put a single space in place of any white space, at the ends, too."""
+    words = ' '.join(text.split())
+    if not words:
+        return ' ' if text else ''
+    first = ' ' if text[0].isspace() else ''
+    last = ' ' if text[-1].isspace() else ''
+    return f'{first}{words}{last}'
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: '\\' + found[0], text)
+
+
+def code_span(text: str) -> str:
+    if '`' not in text:
+        return f'`{text}`'
+    longest = max(len(run) for run in _TICKS.findall(text))
+    fence = '`' * (longest + 1)
+    space = ' ' if text[0] == '`' or text[-1] == '`' else ''
+    return f'{fence}{space}{text}{space}{fence}'

@@ -1,0 +1,46 @@
+"""Text without a tree, for the rare page whose tree would cost far more than its size allows.
+
+Owns what `read_html` falls back to when the parser refuses a page: its title and the words between
+its tags. No links are taken from such a page: it was made to do harm.
+"""
+
+import re
+from html import unescape
+
+from silkline.crawl.extract.facts import MAX_MARKDOWN, MAX_TITLE, Facts, one_line
+
+_SCRIPT = re.compile(r'<(script|style)\b', re.IGNORECASE)
+_END = {
+    'script': re.compile(r'</script\b[^<>]*>?', re.IGNORECASE),
+    'style': re.compile(r'</style\b[^<>]*>?', re.IGNORECASE),
+}
+_TITLE = re.compile(r'<title[^<>]*>([^<]{0,5000})', re.IGNORECASE)
+_TAG = re.compile(r'<[^<>]*>')
+_SPACES = re.compile(r'[^\S\n]{2,}|\r')
+# Where the text of a page that is not worth a tree may be cut off.
+MAX_READ = 4 * MAX_MARKDOWN
+
+
+def read_title(html: str) -> Facts:
+    found = _TITLE.search(html[:MAX_READ])
+    return Facts(title=one_line(unescape(found[1]), MAX_TITLE) or None if found else None)
+
+
+def read_text(html: str) -> str:
+    """Return the text between the tags, line by line."""
+    text = unescape(_TAG.sub(' ', _without_scripts(html[:MAX_READ])))
+    # Not split into words, of which millions would take hundreds of megabytes.
+    lines = (line.strip() for line in _SPACES.sub(' ', text).split('\n'))
+    return '\n'.join(line for line in lines if line)[:MAX_MARKDOWN]
+
+
+def _without_scripts(html: str) -> str:
+    pieces: list[str] = []
+    at = 0
+    while (found := _SCRIPT.search(html, at)) is not None:
+        pieces.append(html[at : found.start()])
+        end = _END[found[1].lower()].search(html, found.end())
+        if end is None:
+            return ''.join(pieces)
+        at = end.end()
+    return ''.join([*pieces, html[at:]])

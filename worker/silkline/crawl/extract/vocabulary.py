@@ -1,0 +1,102 @@
+"""The words by which pages name their content, and the parts that are not content.
+
+Names of classes and ids are read as words between spaces, hyphens and underscores. The words are
+those in wide use, in content systems, themes and frameworks; none belongs to a single site. Pages
+that call themselves articles have more parts that are not content than, say, documentation.
+"""
+
+import re
+from functools import lru_cache
+
+from silkline.crawl.extract.tree import HEADINGS, Node
+
+REMEMBERED = 2_000
+
+_TAGS = frozenset({'nav', 'aside', 'footer'})
+_ARTICLE_TAGS = frozenset({'nav', 'aside', 'footer', 'figcaption', 'form', 'header'})
+_CONTENT_TAGS = frozenset({'main', 'article', 'code', 'kbd', 'samp', 'pre', 'dt', *HEADINGS})
+_ROLES = frozenset(
+    'navigation banner contentinfo search complementary dialog menu toolbar menubar alertdialog'
+    ' tablist'.split()
+)
+_START = r'(?:^|[\s_-])'
+_END = r'(?:$|[\s_-])'
+# First words that mean the same however they go on, then words that begin others, too.
+_ALWAYS = (
+    r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert'
+    r'|footer|navbar|navigation|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing'
+    r'|social|screen-reader|visually-?hidden|headerlink|hash-link|header-anchor|table-of-contents'
+    r'|skip-?(?:to|link|nav|content)|prev-?next|next-?prev|edit-?(?:this|page|link|section|on-github)'
+    r'|last-?updated|theme-doc-(?:toc|footer|version)|post-?nav|doc-?nav|rst-footer|rst-versions'
+    r'|md-(?:sidebar|footer|header|source)|vpdocfooter|vpdocaside|sphinxsidebar|wy-nav'
+    r'|contents (?:local )?topic|navbox|catlinks|printfooter|feedback|back-?to-?top|announcement'
+    r'|mw-portlet|vector-dropdown|votecell|vote-?count|suggest-?edit|updated-?at'
+    r'|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
+    r'|(?:shares?|sharebar|ads?|adslot|nav|menu|toc|login|sr-only|no-?print|comments|related|banner'
+    r'|hideme|post-?(?:menu|taglist|signature)|user-?(?:info|card|details)|crumbs?|aux|rail'
+    r'|right-?rail|tocbox|localtoc|page-toc)' + _END
+)
+_IN_ARTICLES = (
+    r'(?:related|recommend|comment(?!ary)|sponsor|byline|caption|credit|gallery|trending|popular'
+    r'|carousel|swiper|slideshow|most-|read-?more|read-?next|up-?next|teaser|copyright|disclaimer'
+    r'|more-(?:from|stories|news|articles|on)|toolbar|tooltip|dropdown|metadata|timestamp|dateline'
+    r'|datetime|userinfo|rating|donate|paywall|leaderboard|playlist|breaking)'
+    r'|(?:ad-?unit|promos?|promotion|tags?|tag-?list|taglist|authors?|author-?(?:bio|box|info|meta)'
+    r'|bio|register|widgets?|meta|post-?meta|entry-?meta|date|time|cta|hidden|print|print-only'
+    r'|print-link|follow|follow-us|overlay|infobox|factbox|topics|keywords|categories'
+    r'|category-?links|skip|sticky)' + _END
+)
+_JUNK = re.compile(f'{_START}(?:{_ALWAYS})')
+_ARTICLE_JUNK = re.compile(f'{_START}(?:{_ALWAYS}|{_IN_ARTICLES})')
+_BODY = re.compile(
+    _START + r'(?:(?:article|story|entry|post|blog|news|page|content|node|field-name|text|single)'
+    r'(?:[_-]{1,2})?(?:body|content|text|copy|main|detail)|body-?(?:copy|text|content)|storytext'
+    r'|main-?(?:content|text|body|story)|rich-?text|markdown-body|markdown|rst-content|vp-doc'
+    r'|md-content__inner|articlebody|wysiwyg|documentation|document)' + _END
+)
+_NOTE = re.compile(
+    rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list|topic){_END}'
+)
+_MANUALS = frozenset(
+    'mw-parser-output rst-content td-content theme-doc-markdown md-content__inner'
+    ' wiki-content'.split()
+)
+
+
+def is_junk(node: Node, *, is_article: bool) -> bool:
+    tag = node.tag
+    if tag in _CONTENT_TAGS:
+        return False
+    if tag == 'aside' and _NOTE.search(node.names):
+        return False
+    if tag in (_ARTICLE_TAGS if is_article else _TAGS) or (node.role and node.role in _ROLES):
+        return True
+    return node.names != '' and _are_junk(node.names, is_article)
+
+
+def is_navigation(node: Node) -> bool:
+    """Tell by tag and role alone."""
+    return node.role in _ROLES or (node.tag in _TAGS and not _NOTE.search(node.names))
+
+
+def is_body(node: Node) -> bool:
+    """Tell whether the names say that this holds the text of the page."""
+    return bool(node.names) and _are_body(node.names)
+
+
+def is_manual(node: Node) -> bool:
+    """Tell whether the names are those of what writes manuals and wikis."""
+    return bool(node.names) and not _MANUALS.isdisjoint(node.names.split())
+
+
+# The same names come again and again, on a page and on the pages of a site.
+@lru_cache(maxsize=REMEMBERED)
+def _are_junk(names: str, is_article: bool) -> bool:
+    if 'embed' in names:
+        return False
+    return (_ARTICLE_JUNK if is_article else _JUNK).search(names) is not None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _are_body(names: str) -> bool:
+    return _BODY.search(names) is not None

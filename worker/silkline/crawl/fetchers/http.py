@@ -1,0 +1,152 @@
+"""Fetchers that ask a site: the way there, conditional requests, and what its answers mean.
+
+The way is the egress itself, a browser or a plugin's; all of them are `Get`. What a body holds is
+`reading.py`'s; whether a failure is tried again the loop's.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from silkline import protocol
+from silkline.crawl.fetched import Fetched
+from silkline.crawl.net.egress import (
+    REDIRECTS,
+    BadBody,
+    EgressError,
+    Refused,
+    TooLarge,
+    Unreachable,
+    Wants,
+)
+from silkline.crawl.options import Options
+from silkline.crawl.retries import TRY_AGAIN, retry_after_seconds, status_text, trouble_of
+from silkline.crawl.urls import join
+
+if TYPE_CHECKING:
+    from silkline.crawl.net.egress import Response
+
+
+class Get(Protocol):
+    async def __call__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        max_bytes: int,
+        timeout_seconds: float,
+        wants: Wants,
+    ) -> 'Response': ...
+
+
+class Reader(Protocol):
+    """Makes a page of a response: `reading.py`, or the plugin of a kind of jobs."""
+
+    @property
+    def made_with(self) -> str:
+        """What shapes a page beside its content."""
+        ...
+
+    def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
+        """Whether the body is worth reading."""
+        ...
+
+    def read(self, response: 'Response', *, task: protocol.Task, url: str) -> Fetched: ...
+
+
+class HttpFetcher:
+    def __init__(self, get: Get, reader: Reader, options: Options) -> None:
+        self._get = get
+        self._reader = reader
+        self._options = options
+
+    async def fetch(self, task: protocol.Task) -> Fetched:
+        url = task.url
+        conditions = self._conditions(task)
+        try:
+            response = await self._get(
+                url,
+                headers=conditions,
+                max_bytes=self._options.max_page_bytes,
+                timeout_seconds=self._options.timeout_seconds,
+                wants=lambda status, headers: self._reader.wants(status, headers, url=url),
+            )
+        except EgressError as error:
+            return failed(error)
+        status = response.status
+        if 200 <= status < 300:
+            return self._understand(response, task)
+        if status == 304 and conditions:
+            return Fetched(
+                status='done', http_status=304, not_modified=True, seconds=response.seconds
+            )
+        if status in REDIRECTS:
+            return redirected(response, url)
+        return Fetched(
+            status='error',
+            http_status=status,
+            error=status_text(status),
+            trouble=trouble_of(status),
+            retry_after_seconds=retry_after_seconds(response.headers.get('Retry-After')),
+            seconds=response.seconds,
+        )
+
+    def _understand(self, response: 'Response', task: protocol.Task) -> Fetched:
+        try:
+            return self._reader.read(response, task=task, url=task.url)
+        except MemoryError:
+            raise
+        except Exception as error:
+            # A mistake of a plugin, or of this engine: of one page, not of the crawl.
+            return Fetched(
+                status='error',
+                http_status=response.status,
+                error=f'it could not be read: {type(error).__name__}: {error}'[:1000],
+            )
+
+    def _conditions(self, task: protocol.Task) -> Mapping[str, str]:
+        if not self._options.only_changes or task.made_with != self._reader.made_with:
+            return {}
+        headers: dict[str, str] = {}
+        if task.etag:
+            headers['If-None-Match'] = task.etag
+        if task.last_modified:
+            headers['If-Modified-Since'] = task.last_modified
+        return headers
+
+
+def redirected(response: 'Response', url: str) -> Fetched:
+    location = response.headers.get('Location')
+    target = join(url, location) if location else None
+    if target is None:
+        where = f'to {location[:200]!r}' if location else 'to nowhere'
+        return Fetched(
+            status='error',
+            http_status=response.status,
+            error=f'{status_text(response.status)} leads {where}',
+        )
+    return Fetched(
+        status='skipped',
+        http_status=response.status,
+        skip_reason='redirect',
+        redirect=target,
+        seconds=response.seconds,
+    )
+
+
+def failed(error: EgressError) -> Fetched:
+    match error:
+        case Refused():
+            return Fetched(
+                status='skipped',
+                skip_reason=error.skip_reason,
+                error=str(error),
+                unfetched=True,
+            )
+        case TooLarge():
+            return Fetched(status='skipped', skip_reason='too_large', error=str(error))
+        case Unreachable(kind=kind):
+            return Fetched(status='error', error=str(error), trouble=TRY_AGAIN.get(kind))
+        case BadBody():
+            return Fetched(status='error', error=str(error), trouble='server')
+        case _:
+            return Fetched(status='error', error=str(error))

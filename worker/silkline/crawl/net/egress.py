@@ -1,0 +1,354 @@
+"""The only way out: every request of a crawl is made here.
+
+A URL is read as browsers read it, its host is resolved once (`resolver.py`), each address is
+judged (`addresses.py`), and the address that is dialed is one of those; the socket's maker looks
+once more. One call is one request: redirects come back to the caller, or go through `follow`,
+which starts over with each. Sizes and times are bounded, and nothing of the environment is used.
+"""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+import aiohttp
+from aiohappyeyeballs import start_connection
+from aiohttp.abc import AbstractResolver, ResolveResult
+from can_ada import parse
+from yarl import URL
+
+from silkline.crawl.net.addresses import BAD_PORTS, AddressRules
+from silkline.crawl.net.errors import (
+    BadBody,
+    EgressError,
+    Kind,
+    Refused,
+    TooLarge,
+    Unreachable,
+    forbidden,
+)
+from silkline.crawl.net.resolver import Names, Resolve, system_resolve
+from silkline.crawl.net.session import (
+    Answer,
+    ForbiddenAddress,
+    drain,
+    open_session,
+    readable,
+    take_in,
+    translated,
+)
+
+__all__ = [
+    'BadBody',
+    'Egress',
+    'EgressError',
+    'Kind',
+    'Refused',
+    'Resolve',
+    'Response',
+    'TooLarge',
+    'Unreachable',
+    'Wants',
+    'system_resolve',
+]
+
+Wants = Callable[[int, Mapping[str, str]], bool]
+
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+# Headers that are for one origin only.
+SECRETS = frozenset(('authorization', 'cookie', 'proxy-authorization'))
+MOST_ORIGINS = 4096
+# Beyond this, connections are not kept. A runner may have 1024 files open.
+MOST_SOCKETS = 256
+# When one address of a host keeps silent, the next is tried beside it.
+NEXT_ADDRESS_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One response. `url` is the URL that was requested, as a browser would write it."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    # The IP address that was dialed.
+    address: str
+    # From the start of the request, name and connection included.
+    seconds: float
+    first_byte_seconds: float
+
+
+class Origin(NamedTuple):
+    """Where a request goes: a host as browsers write it, and whether it is an address itself."""
+
+    scheme: str
+    host: str
+    port: int
+    is_literal: bool
+
+
+class Egress:
+    """Makes the requests of one crawl; an async context manager. `connections` may be open."""
+
+    def __init__(
+        self,
+        *,
+        user_agent: str,
+        allow_networks: Sequence[str] = (),
+        connections: int = 8,
+        resolve: Resolve = system_resolve,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.rules = AddressRules(allow_networks)
+        self.names = Names(self.rules, resolve)
+        self.user_agent = user_agent
+        self._connections = connections
+        self._tls = tls
+        self._origins: dict[str, Origin] = {}
+        self._sockets: list[socket.socket] = []
+
+    async def __aenter__(self) -> Self:
+        self._session = open_session(
+            resolver=_CheckedNames(self.names),
+            socket_factory=self._open_socket,
+            connections=self._connections,
+            tls=self._tls,
+            user_agent=self.user_agent,
+            is_crowded=lambda: len(self._sockets) >= MOST_SOCKETS,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._session.close()
+        await self.names.close()
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        max_bytes: int,
+        timeout_seconds: float,
+        headers: Mapping[str, str] | None = None,
+        wants: Wants | None = None,
+        method: str = 'GET',
+        is_cut: bool = False,
+    ) -> Response:
+        """Make one request and take in its response; redirects are not followed.
+
+        `wants` sees the status and the headers before the body is read, and may decline it. The
+        time counts from the call: also the wait for a free connection.
+        With `is_cut`, of a body that is too large the beginning is taken.
+        """
+        href, origin = self.read_url(url)
+        started_at = time.monotonic()
+        request = self._session.request(
+            method, URL(href, encoded=True), headers=headers, allow_redirects=False
+        )
+        try:
+            # Leaving the request closes its connection, unless the response was read up.
+            async with asyncio.timeout(timeout_seconds), request as plain_answer:
+                answer = cast(Answer, plain_answer)
+                first_byte_seconds = time.monotonic() - started_at
+                shown = readable(answer.headers)
+                if answer.status == 101:
+                    raise Unreachable(f'{origin.host} wants to leave HTTP', 'protocol')
+                if wants is None or wants(answer.status, shown):
+                    body = await take_in(answer, max_bytes, is_cut=is_cut)
+                else:
+                    body = b''
+                    await drain(answer)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise translated(error, origin.host, timeout_seconds) from error
+        return Response(
+            url=href,
+            status=answer.status,
+            headers=shown,
+            body=body,
+            address=answer.address,
+            seconds=time.monotonic() - started_at,
+            first_byte_seconds=first_byte_seconds,
+        )
+
+    async def follow(
+        self,
+        url: str,
+        *,
+        max_hops: int,
+        max_bytes: int,
+        timeout_seconds: float,
+        may_follow: Callable[[str], bool] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wants: Wants | None = None,
+        method: str = 'GET',
+        is_cut: bool = False,
+    ) -> Response:
+        """Fetch a URL and, at most `max_hops` times, where it redirects to.
+
+        Each hop is checked as if it came first; the time is for all of them. The answer is the
+        redirect itself where it leads nowhere, too far, or where `may_follow` says no.
+        """
+        ends_at = time.monotonic() + timeout_seconds
+        headers = dict(headers or {})
+        hops = 0
+        while True:
+            response = await self.fetch(
+                url,
+                max_bytes=max_bytes,
+                timeout_seconds=max(0.001, ends_at - time.monotonic()),
+                headers=headers,
+                wants=wants,
+                method=method,
+                is_cut=is_cut,
+            )
+            target = redirect_target(response)
+            if target is None or hops >= max_hops:
+                return response
+            if may_follow is not None and not may_follow(target):
+                return response
+            hops += 1
+            if self.read_url(target)[1] != self.read_url(url)[1]:
+                headers = {
+                    name: value for name, value in headers.items() if name.lower() not in SECRETS
+                }
+            url = target
+
+    async def dial(
+        self, host: str, port: int, *, timeout_seconds: float, limit: int = 2**16
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a bare connection to a host under the same rules, for `proxy.py`."""
+        name = f'[{host}]' if ':' in host and not host.startswith('[') else host
+        href, origin = self.read_url(f'http://{name}:{port}/')
+        if origin.port != port or href.count('/') > 3:
+            raise Refused(f'{host[:200]!r} is no host', 'invalid_url')
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                opened = await start_connection(
+                    [
+                        (family_of(address), socket.SOCK_STREAM, 0, '', (address, origin.port))
+                        for address in await self._addresses(origin)
+                    ],
+                    happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+                    socket_factory=self._open_socket,
+                )
+                return await asyncio.open_connection(sock=opened, limit=limit)
+        except TimeoutError as late:
+            raise Unreachable(
+                f'{origin.host} was not reached in {timeout_seconds:g} s', 'timeout'
+            ) from late
+        except ForbiddenAddress as error:
+            raise forbidden(origin.host) from error
+        except OSError as error:
+            raise Unreachable(f'{origin.host} takes no connection', 'connect') from error
+
+    def read_url(self, url: str) -> tuple[str, Origin]:
+        """The URL as browsers write it, without its fragment, and its checked origin."""
+        try:
+            href = parse(url).href
+        except (ValueError, TypeError) as error:
+            raise Refused(f'{url[:200]!r} is no URL', 'invalid_url') from error
+        href, _, _ = href.partition('#')
+        # After the two slashes of http:// or https:// there is always a path.
+        end = href.find('/', 8)
+        origin = self._origins.get(href[:end])
+        if origin is None:
+            origin = self._read_origin(href)
+            if len(self._origins) >= MOST_ORIGINS:
+                self._origins.clear()
+            self._origins[href[:end]] = origin
+        return href, origin
+
+    def _read_origin(self, href: str) -> Origin:
+        parts = parse(href)
+        scheme = parts.protocol[:-1]
+        if scheme not in ('http', 'https'):
+            raise Refused(f'{scheme}: is not a scheme that is crawled', 'invalid_url')
+        if parts.has_credentials():
+            raise Refused('a URL with a user name or password is not fetched', 'invalid_url')
+        host = parts.hostname
+        port = int(parts.port) if parts.port else {'http': 80, 'https': 443}[scheme]
+        if port in BAD_PORTS:
+            raise Refused(f'port {port} of {host} is not one for web pages', 'forbidden_address')
+        is_literal = is_address(host)
+        try:
+            is_allowed = not is_literal or self.rules.allow(host.strip('[]'))
+        except OSError as error:
+            # No descriptor is left to ask for a route with.
+            raise Unreachable(f'{host} takes no connection', 'connect') from error
+        if not is_allowed:
+            raise forbidden(host)
+        return Origin(scheme, host, port, is_literal)
+
+    async def _addresses(self, origin: Origin) -> tuple[str, ...]:
+        if origin.is_literal:
+            return (origin.host.strip('[]'),)
+        return await self.names.addresses(origin.host)
+
+    def _open_socket(self, address_info: Any) -> socket.socket:
+        """The last look, at the very address that the connection goes to."""
+        family, kind, protocol, _, address = address_info
+        if not self.rules.allow(address[0]):
+            raise ForbiddenAddress('forbidden address')
+        opened = socket.socket(family, kind, protocol)
+        if len(self._sockets) >= MOST_SOCKETS:
+            self._sockets = [known for known in self._sockets if known.fileno() != -1]
+        self._sockets.append(opened)
+        return opened
+
+
+class _CheckedNames(AbstractResolver):
+    """`Names`, as aiohttp asks for them: only when it opens a connection."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=family_of(address),
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in await self._names.addresses(host)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def redirect_target(response: Response) -> str | None:
+    location = response.headers.get('Location')
+    if response.status not in REDIRECTS or not location:
+        return None
+    try:
+        return str(parse(response.url) + location).partition('#')[0]
+    except (ValueError, TypeError):
+        return None
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ':' in address else socket.AF_INET
+
+
+def is_address(host: str) -> bool:
+    """Whether a host, as browsers write it, is an address. Whatever is in numbers is one then."""
+    try:
+        ip_address(host.strip('[]'))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,220 @@
+"""Find the addresses of a name, once, and check every one of them.
+
+`Names` is what the egress dials by: it asks a `Resolve`, refuses a name that has any forbidden
+address, and keeps the answer for a while. `system_resolve` asks the system in a few threads,
+since its call cannot be interrupted: a resolver that hangs holds those threads and no more.
+"""
+
+import asyncio
+import contextlib
+import errno
+import queue
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from silkline.crawl.net.addresses import AddressRules
+from silkline.crawl.net.errors import EgressError, Refused, Unreachable, forbidden
+
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
+
+LOOKUP_SECONDS = 10.0
+KEEP_SECONDS = 60.0
+KEEP_ERROR_SECONDS = 5.0
+MOST_NAMES = 2048
+# Checked are all addresses of a name; dialed at most so many of IPv4, and of IPv6.
+MOST_ADDRESSES = 4
+THREADS = 16
+# What is usual, 8 MB, is counted as memory of the runner.
+STACK_BYTES = 1024 * 1024
+UNKNOWN = (socket.EAI_NONAME, getattr(socket, 'EAI_NODATA', socket.EAI_NONAME))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a lookup, good until a time of `time.monotonic`."""
+
+    until: float
+    addresses: tuple[str, ...] = ()
+    error: EgressError | None = None
+
+
+class Names:
+    """The names one egress has looked up. Used from one event loop."""
+
+    def __init__(self, rules: AddressRules, resolve: Resolve) -> None:
+        self._rules = rules
+        self._resolve = resolve
+        self._answers: dict[str, Answer] = {}
+        self._lookups: dict[str, asyncio.Task[Answer]] = {}
+
+    async def addresses(self, host: str) -> tuple[str, ...]:
+        """Checked addresses of a name; raises `Refused` or `Unreachable`."""
+        answer = self._answers.get(host)
+        if answer is None or answer.until < time.monotonic():
+            answer = await self._join_lookup(host)
+        if answer.error is not None:
+            # A new one each time: an exception that is raised again grows its traceback.
+            raise again(answer.error)
+        return answer.addresses
+
+    def forget(self) -> None:
+        """Ask anew for every name."""
+        self._answers.clear()
+
+    async def close(self) -> None:
+        lookups = list(self._lookups.values())
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
+
+    async def _join_lookup(self, host: str) -> Answer:
+        """Ask once for all who wait; none of them takes the answer from the others by leaving."""
+        lookup = self._lookups.get(host)
+        if lookup is None:
+            lookup = asyncio.create_task(self._look_up(host), name=f'lookup of {host}')
+            self._lookups[host] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop(host, None))
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self, host: str) -> Answer:
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                found = await self._resolve(host)
+            addresses = self._checked(host, found)
+        except EgressError as error:
+            kept = KEEP_SECONDS if isinstance(error, Refused) else KEEP_ERROR_SECONDS
+            answer = Answer(time.monotonic() + kept, error=error)
+        except (OSError, UnicodeError) as error:
+            answer = Answer(time.monotonic() + KEEP_ERROR_SECONDS, error=translated(host, error))
+        else:
+            answer = Answer(time.monotonic() + KEEP_SECONDS, addresses=addresses)
+        if len(self._answers) >= MOST_NAMES:
+            self._answers.clear()
+        self._answers[host] = answer
+        return answer
+
+    def _checked(self, host: str, found: Sequence[str]) -> tuple[str, ...]:
+        if not found:
+            raise Unreachable(f'{host} has no address', 'dns_unknown')
+        # One forbidden address is enough: which one is dialed is the name's owner's choice.
+        if not all(self._rules.allow(address) for address in found):
+            raise forbidden(host)
+        unique = list(dict.fromkeys(found))
+        ipv6 = [address for address in unique if ':' in address][:MOST_ADDRESSES]
+        ipv4 = [address for address in unique if ':' not in address][:MOST_ADDRESSES]
+        # In the order of the system, which knows whether this machine has IPv6.
+        return tuple(sorted([*ipv6, *ipv4], key=unique.index))
+
+
+def translated(host: str, error: OSError | UnicodeError) -> Unreachable:
+    if isinstance(error, TimeoutError):
+        return Unreachable(f'the name {host} was not resolved in {LOOKUP_SECONDS:g} s', 'dns')
+    if isinstance(error, UnicodeError) or error.errno in UNKNOWN:
+        return Unreachable(f'there is no host {host}', 'dns_unknown')
+    return Unreachable(f'the name {host} could not be resolved', 'dns')
+
+
+def again(error: EgressError) -> EgressError:
+    if isinstance(error, Refused):
+        return Refused(str(error), error.skip_reason)
+    if isinstance(error, Unreachable):
+        return Unreachable(str(error), error.kind)
+    return error
+
+
+async def system_resolve(host: str) -> list[str]:
+    """Ask the system's resolver; raises `socket.gaierror`."""
+    return await LOOKUP_THREADS.ask(host)
+
+
+@dataclass(slots=True)
+class Question:
+    host: str
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[list[str]]
+
+
+class LookupThreads:
+    """At most `THREADS` threads that wait for the system, and never hold up the process's end.
+
+    Those of `concurrent.futures` are joined at the end of the process, however long they hang.
+    """
+
+    def __init__(self) -> None:
+        self._questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._idle = 0
+
+    async def ask(self, host: str) -> list[str]:
+        loop = asyncio.get_running_loop()
+        question = Question(host, loop, loop.create_future())
+        with self._lock:
+            self._questions.put(question)
+            is_one_more = self._questions.qsize() > self._idle and self._count < THREADS
+            self._count += is_one_more
+        if is_one_more:
+            self._start_thread(question)
+        return await question.answer
+
+    def _start_thread(self, question: Question) -> None:
+        usual = threading.stack_size(STACK_BYTES)
+        try:
+            threading.Thread(target=self._answer_questions, name='lookup', daemon=True).start()
+        except RuntimeError as error:
+            # Out of memory, or of threads; those that are there answer it too, if any are.
+            with self._lock:
+                self._count -= 1
+                is_alone = self._count == 0
+            if is_alone:
+                question.answer.cancel()
+                raise OSError(errno.EAGAIN, str(error)) from error
+        finally:
+            threading.stack_size(usual)
+
+    def _answer_questions(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            question = self._questions.get()
+            with self._lock:
+                self._idle -= 1
+            # Whoever asked may have left while the question waited for a thread.
+            if question.answer.cancelled():
+                continue
+            try:
+                answer = look_up(question.host)
+            except (OSError, UnicodeError) as error:
+                self._deliver(question, error)
+            else:
+                self._deliver(question, answer)
+
+    def _deliver(self, question: Question, result: list[str] | Exception) -> None:
+        def deliver() -> None:
+            if question.answer.done():
+                return
+            if isinstance(result, Exception):
+                question.answer.set_exception(result)
+            else:
+                question.answer.set_result(result)
+
+        # The loop may have been closed meanwhile.
+        with contextlib.suppress(RuntimeError):
+            question.loop.call_soon_threadsafe(deliver)
+
+
+def look_up(host: str) -> list[str]:
+    # As bytes: the name has been encoded already, and Python's own encoding is an older one.
+    found = socket.getaddrinfo(
+        host.encode('ascii'),
+        None,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_ADDRCONFIG,
+    )
+    return [str(entry[4][0]) for entry in found]
+
+
+LOOKUP_THREADS = LookupThreads()

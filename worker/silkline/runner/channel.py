@@ -1,0 +1,90 @@
+"""The runner's end of the pipe, for everything that runs in its event loop.
+
+Sending waits while the supervisor does not read, so a crawl is never far ahead of what was
+taken from it. Listening never waits for anything but the supervisor. Without a supervisor there
+is nothing to do: the process ends.
+"""
+
+import asyncio
+import os
+from typing import NoReturn, Protocol
+
+from silkline import protocol
+from silkline.runner import isolation
+
+
+class Sender(Protocol):
+    """What most of a crawl needs of its link."""
+
+    async def send(self, message: protocol.FromRunner) -> None: ...
+
+
+class Link:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._answers: asyncio.Queue[protocol.Tasks] = asyncio.Queue(maxsize=1)
+        self.command: protocol.Verdict = 'continue'
+        # Set while the command is another than continue.
+        self.leaving = asyncio.Event()
+
+    @classmethod
+    async def open(cls, source: int, sink: int) -> 'Link':
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await loop.connect_read_pipe(lambda: protocol, os.fdopen(source, 'rb', 0))
+        flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        transport, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(sink, 'wb', 0))
+        # Whoever has sent something has it out of this process: a kill takes only what is open.
+        transport.set_write_buffer_limits(high=0)
+        return cls(reader, asyncio.StreamWriter(transport, flow, None, loop))
+
+    async def send(self, message: protocol.FromRunner) -> None:
+        try:
+            self._writer.write(protocol.encode(message))
+            await self._writer.drain()
+        except ConnectionError:
+            os._exit(isolation.LOST)
+
+    async def want_tasks(self, wish: protocol.WantTasks) -> protocol.Tasks:
+        """Have everything sent so far checked in, and get what is wished. One call at a time."""
+        await self.send(wish)
+        answer = await self._answers.get()
+        self.obey(answer.command)
+        return answer
+
+    async def flush(self) -> None:
+        """Wait until the supervisor has everything, and say no more."""
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def listen(self) -> NoReturn:
+        while True:
+            try:
+                header = await self._reader.readexactly(protocol.HEADER_BYTES)
+                body = await self._reader.readexactly(protocol.frame_length(header))
+            except asyncio.IncompleteReadError:
+                os._exit(isolation.LOST)
+            match protocol.decode_to_runner(body):
+                case protocol.Tasks() as answer:
+                    self._answers.put_nowait(answer)
+                case protocol.Command(command=command):
+                    self.obey(command)
+                case protocol.Start():
+                    raise protocol.FrameMalformed('a second Start')
+
+    async def stay_alive(self, every_seconds: float) -> NoReturn:
+        while True:
+            await asyncio.sleep(every_seconds)
+            await self.send(protocol.Alive())
+
+    def obey(self, command: protocol.Verdict) -> None:
+        if command in ('cancel', 'lost'):
+            # Whatever would still be saved is not wanted any more.
+            os._exit(0)
+        self.command = command
+        if command == 'continue':
+            self.leaving.clear()
+        else:
+            self.leaving.set()
