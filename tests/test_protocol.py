@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from silkline import protocol
+from silkline import framing, protocol
 
 from tests.support.messages import from_runner, to_runner
 
@@ -15,15 +15,13 @@ HEX = str(KEY)
 
 
 def body_of(frame: bytes) -> bytes:
-    assert (
-        protocol.frame_length(frame[: protocol.HEADER_BYTES]) == len(frame) - protocol.HEADER_BYTES
-    )
-    return frame[protocol.HEADER_BYTES :]
+    assert framing.frame_length(frame[: framing.HEADER_BYTES]) == len(frame) - framing.HEADER_BYTES
+    return frame[framing.HEADER_BYTES :]
 
 
 GOLDEN: list[tuple[protocol.ToRunner | protocol.FromRunner, bytes]] = [
     (protocol.Alive(), b'\0\0\0\x10{"type":"alive"}'),
-    (protocol.Command(command='pause'), b'\0\0\0\x24{"type":"command","command":"pause"}'),
+    (protocol.NewCommand(command='pause'), b'\0\0\0\x24{"type":"command","command":"pause"}'),
     (protocol.WantTasks(count=8), b'\0\0\0\x1f{"type":"want_tasks","count":8}'),
     (
         protocol.Finished(url_key=KEY, status='done', http_status=200, bytes=7),
@@ -49,23 +47,23 @@ GOLDEN: list[tuple[protocol.ToRunner | protocol.FromRunner, bytes]] = [
 def test_a_message_has_these_bytes(
     message: protocol.ToRunner | protocol.FromRunner, frame: bytes
 ) -> None:
-    assert protocol.encode(message) == frame
+    assert framing.encode(message) == frame
     decode = (
-        protocol.decode_to_runner
-        if isinstance(message, protocol.Command)
-        else protocol.decode_from_runner
+        framing.decode_to_runner
+        if isinstance(message, protocol.NewCommand)
+        else framing.decode_from_runner
     )
     assert decode(body_of(frame)) == message
 
 
 @given(from_runner)
 def test_what_a_runner_says_arrives_as_it_was_said(message: protocol.FromRunner) -> None:
-    assert protocol.decode_from_runner(body_of(protocol.encode(message))) == message
+    assert framing.decode_from_runner(body_of(framing.encode(message))) == message
 
 
 @given(to_runner)
 def test_what_a_supervisor_says_arrives_as_it_was_said(message: protocol.ToRunner) -> None:
-    assert protocol.decode_to_runner(body_of(protocol.encode(message))) == message
+    assert framing.decode_to_runner(body_of(framing.encode(message))) == message
 
 
 def test_an_answer_of_the_database_is_a_message() -> None:
@@ -92,8 +90,8 @@ def test_an_answer_of_the_database_is_a_message() -> None:
 def test_text_that_postgres_cannot_hold_is_replaced(text: str) -> None:
     page = protocol.Page(url='u', content_hash='h', markdown=text, metadata={text: [text]})
     message = protocol.Finished(url_key=KEY, status='done', page=page)
-    body = body_of(protocol.encode(message))
-    arrived = protocol.decode_from_runner(body)
+    body = body_of(framing.encode(message))
+    arrived = framing.decode_from_runner(body)
     assert isinstance(arrived, protocol.Finished)
     assert arrived.page is not None
     assert arrived.page.markdown is not None
@@ -103,27 +101,27 @@ def test_text_that_postgres_cannot_hold_is_replaced(text: str) -> None:
 
 def test_a_runner_that_sends_nul_all_the_same_does_not_get_it_into_the_database() -> None:
     body = b'{"type":"failed","error_code":"failed","message":"a\\u0000b\\\\u0000"}'
-    message = protocol.decode_from_runner(body)
+    message = framing.decode_from_runner(body)
     assert isinstance(message, protocol.Failed)
     assert message.message == 'a\N{REPLACEMENT CHARACTER}b\\u0000'
 
 
 def test_text_about_nul_is_left_as_it_is() -> None:
     message = protocol.Log(level='info', message='\\u0000')
-    assert protocol.decode_from_runner(body_of(protocol.encode(message))) == message
+    assert framing.decode_from_runner(body_of(framing.encode(message))) == message
 
 
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_with_a_typed_error(body: bytes) -> None:
-    with pytest.raises(protocol.FrameMalformed):
-        protocol.decode_from_runner(body)
+    with pytest.raises(framing.FrameMalformed):
+        framing.decode_from_runner(body)
 
 
 @given(from_runner, st.data())
 def test_a_frame_cut_short_is_refused(message: protocol.FromRunner, data: st.DataObject) -> None:
-    body = body_of(protocol.encode(message))
-    with pytest.raises(protocol.FrameMalformed):
-        protocol.decode_from_runner(body[: data.draw(st.integers(0, len(body) - 1))])
+    body = body_of(framing.encode(message))
+    with pytest.raises(framing.FrameMalformed):
+        framing.decode_from_runner(body[: data.draw(st.integers(0, len(body) - 1))])
 
 
 @pytest.mark.parametrize(
@@ -143,17 +141,17 @@ def test_a_frame_cut_short_is_refused(message: protocol.FromRunner, data: st.Dat
     ids=lambda body: body[:40],
 )
 def test_a_message_out_of_bounds_is_refused(body: bytes) -> None:
-    with pytest.raises(protocol.FrameMalformed):
-        protocol.decode_from_runner(body)
+    with pytest.raises(framing.FrameMalformed):
+        framing.decode_from_runner(body)
 
 
 @pytest.mark.parametrize('header', [b'\0\0\0\0', b'\x01\0\0\x01', b'\xff\xff\xff\xff'])
 def test_a_frame_too_long_or_empty_is_refused_before_it_is_read(header: bytes) -> None:
-    with pytest.raises(protocol.FrameTooLarge):
-        protocol.frame_length(header)
+    with pytest.raises(framing.FrameTooLarge):
+        framing.frame_length(header)
 
 
 def test_a_message_too_long_is_not_sent() -> None:
-    page = protocol.Page(url='u', content_hash='h', markdown='x' * protocol.MAX_FRAME_BYTES)
-    with pytest.raises(protocol.FrameTooLarge):
-        protocol.encode(protocol.Finished(url_key=KEY, status='done', page=page))
+    page = protocol.Page(url='u', content_hash='h', markdown='x' * framing.MAX_FRAME_BYTES)
+    with pytest.raises(framing.FrameTooLarge):
+        framing.encode(protocol.Finished(url_key=KEY, status='done', page=page))

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID, uuid4
 
-from silkline import protocol
+from silkline import framing, protocol
 
 from benchmarks.crawl.bench import CONCURRENCY, Bench, Markdown, our_name
 from benchmarks.crawl.peers import ENVIRONMENT
@@ -42,7 +42,7 @@ class MemoryLink:
     """A supervisor whose database is a dictionary. Messages are encoded, as a pipe wants them."""
 
     def __init__(self, *, answer_seconds: float) -> None:
-        self.command: protocol.Verdict = 'continue'
+        self.command: protocol.Command = 'continue'
         self.leaving = asyncio.Event()
         self.ended: Counter[str] = Counter()
         self.bytes_sent = 0
@@ -52,7 +52,7 @@ class MemoryLink:
         self._open: set[UUID] = set()
 
     async def send(self, message: protocol.FromRunner) -> None:
-        self.bytes_sent += len(protocol.encode(message))
+        self.bytes_sent += len(framing.encode(message))
         match message:
             case protocol.Discovered(urls=urls):
                 for found in urls:
@@ -84,8 +84,8 @@ class MemoryLink:
             pending=len(self._ready),
             drained=not (self._open or self._ready),
         )
-        frame = protocol.encode(answer)
-        decoded = protocol.decode_to_runner(frame[protocol.HEADER_BYTES :])
+        frame = framing.encode(answer)
+        decoded = framing.decode_to_runner(frame[framing.HEADER_BYTES :])
         assert isinstance(decoded, protocol.Tasks)
         return decoded
 

@@ -97,7 +97,7 @@ def test_urls_below_the_greatest_depth_are_told_and_not_fetched() -> None:
 
 @pytest.mark.parametrize('command', ['pause', 'stop'])
 def test_a_crawl_told_to_leave_hands_in_what_is_open_and_goes_on_later_where_it_was(
-    command: protocol.Verdict,
+    command: protocol.Command,
 ) -> None:
     frontier = Frontier()
 
@@ -125,7 +125,7 @@ def test_a_command_reaches_a_runner_between_two_checkpoints() -> None:
 
             def watch(runner: Runner, message: protocol.FromRunner) -> None:
                 if isinstance(message, protocol.Begun):
-                    runner.tell(protocol.Command(command='pause'))
+                    runner.tell(protocol.NewCommand(command='pause'))
                     frontier.command = 'pause'
 
             outcome = await supervise(runner, frontier, watch=watch)
@@ -145,7 +145,7 @@ def test_a_runner_resumed_while_it_hands_in_goes_on_with_the_urls_it_holds() -> 
         ended += isinstance(message, protocol.Finished)
         if ended == 20 and isinstance(message, protocol.Finished):
             # The frontier knows better: its next answer says continue.
-            runner.tell(protocol.Command(command='pause'))
+            runner.tell(protocol.NewCommand(command='pause'))
 
     outcome = crawl(start_of(pages=100, delay_ms=2), frontier, watch=pause_once)
 
@@ -291,9 +291,9 @@ def test_a_program_that_is_no_runner_is_a_start_that_failed() -> None:
 DEAF = """
 import os, time
 from worker import pipe
-os.write(1, protocol.encode(protocol.WantTasks(count=1)))
+os.write(1, framing.encode(protocol.WantTasks(count=1)))
 while True:
-    os.write(1, protocol.encode(protocol.Alive()))
+    os.write(1, framing.encode(protocol.Alive()))
     time.sleep(0.1)
 """
 

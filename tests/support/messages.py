@@ -64,7 +64,9 @@ from_runner = results | st.one_of(
 )
 to_runner = st.one_of(
     st.builds(protocol.Start, job_id=keys, kind=texts, payload=objects),
-    st.builds(protocol.Command, command=st.sampled_from(['continue', 'pause', 'stop', 'cancel'])),
+    st.builds(
+        protocol.NewCommand, command=st.sampled_from(['continue', 'pause', 'stop', 'cancel'])
+    ),
     st.builds(
         protocol.Tasks,
         tasks=st.lists(

@@ -36,7 +36,7 @@ class Frontier:
     """The frontier of one job, with the rules of `checkpoint_crawl_job` that matter here."""
 
     max_pages: int = 1_000_000
-    command: protocol.Verdict = 'continue'
+    command: protocol.Command = 'continue'
     urls: dict[UUID, protocol.FoundUrl] = field(default_factory=dict[UUID, protocol.FoundUrl])
     pending: dict[UUID, int] = field(default_factory=dict[UUID, int])
     in_progress: dict[UUID, int] = field(default_factory=dict[UUID, int])

@@ -1,25 +1,25 @@
-"""What crosses the pipe between a supervisor and its runner, and how it is framed.
+"""The messages that cross the pipe between a supervisor and its runner.
 
-A frame is four bytes of length, big-endian, and one JSON object whose `type` names the message.
-The fields of a result are those of a checkpoint's batch (docs/queue.md), checked here as the
-database checks them, so that `saving.py` passes on what a runner sent without a second look.
+The fields of a result are those of a checkpoint batch (docs/reference/functions.md), and the bounds
+are the database's. A runner's messages are validated when they are decoded, so the supervisor
+passes results on as they are. How messages are framed is in `framing.py`.
 msgspec instead of pydantic, because every runner pays for the import: 20 ms instead of 70.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-from msgspec import DecodeError as MalformedJson
-from msgspec import Meta, Struct, ValidationError, field, to_builtins
-from msgspec.json import Decoder, Encoder
-from msgspec.json import decode as decode_json
+from msgspec import Meta, Struct, field
 
-from silkline.errors import SilklineError
+if TYPE_CHECKING:
+    import asyncio
 
-HEADER_BYTES = 4
-MAX_FRAME_BYTES = 16 * 1024 * 1024
+# Exit codes of a runner: it lost its supervisor; it ran out of memory.
+EXIT_LOST = 70
+EXIT_OUT_OF_MEMORY = 79
 
-Verdict = Literal['continue', 'pause', 'stop', 'cancel', 'lost']
+# What the queue wants of a leased job.
+Command = Literal['continue', 'pause', 'stop', 'cancel', 'lost']
 SkipReason = Literal[
     'robots',
     'out_of_scope',
@@ -45,40 +45,28 @@ Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Bytes = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-class PipeError(SilklineError):
-    """The other side does not keep to the protocol. The supervisor kills its runner."""
-
-
-class FrameTooLarge(PipeError):
-    """A frame is longer than `MAX_FRAME_BYTES`, or claims to be."""
-
-
-class FrameMalformed(PipeError):
-    """A frame holds no message: cut short, not JSON, no known type, or a field out of bounds."""
-
-
 # Parts of messages
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a runner may use. `isolation.py` and `process.py` say who holds it to each."""
+    """What a runner may use. `isolation.py` and `process.py` enforce it."""
 
     memory_bytes: int = 1024 * 1024 * 1024
     cpu_seconds: int = 3600
     open_files: int = 1024
     file_bytes: int = 256 * 1024 * 1024
-    # 0: the kernel refuses every fork. More only for fetchers that need it: a browser.
+    # 0: the kernel refuses every fork. More only for fetchers that need it, such as a browser.
     processes: int = 0
-    # Running time; paused time does not count.
+    # Running time: pauses do not count.
     wall_seconds: float = 3600.0
-    # Without a message for so long, a runner hangs.
+    # A runner that sends nothing for this long is considered hung.
     stall_seconds: float = 60.0
-    # From Done to the end of the process.
+    # From Done to the exit of the process.
     exit_seconds: float = 5.0
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A URL to fetch, as a checkpoint hands it out."""
+    """A URL to fetch, as a checkpoint leases it."""
 
     url_key: UUID
     url: str
@@ -86,19 +74,19 @@ class Task(Struct, frozen=True, kw_only=True):
     attempts: int = 1
     etag: str | None = None
     last_modified: str | None = None
-    # What the stored page was made with: under other options it is no use.
+    # The options that the stored page was made with. With other options it cannot be reused.
     made_with: str | None = None
 
 
 class StoredLinks(Struct, frozen=True, kw_only=True):
-    """The links of a page as they were stored; none where no page was."""
+    """The stored links of a page; empty if no page is stored."""
 
     url_key: UUID
     links: list[Any]
 
 
 class KnownHost(Struct, frozen=True, kw_only=True):
-    """What all crawls together know of a host."""
+    """What all crawls together know about a host."""
 
     host: str
     robots_txt: str | None = None
@@ -106,7 +94,7 @@ class KnownHost(Struct, frozen=True, kw_only=True):
     robots_age_seconds: float | None = None
     backoff_seconds: float | None = None
     error_streak: int = 0
-    # Since any of it was learned.
+    # Since the last of these facts was learned.
     age_seconds: float | None = None
 
 
@@ -140,24 +128,24 @@ class Page(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Start(Struct, frozen=True, kw_only=True, tag='start'):
-    """The job. The first frame, and sent once."""
+    """The job: the first message, sent once."""
 
     job_id: UUID
     kind: str
     payload: dict[str, Any]
     limits: Limits = Limits()
-    # Alive is sent so often.
+    # How often the runner sends Alive.
     alive_seconds: float = 5.0
-    # A runner whose parent is another one has lost its supervisor already.
+    # A runner whose parent has another pid has already lost its supervisor.
     supervisor_pid: int = 0
-    # What the operator lets crawls reach beside the public network.
+    # Networks that the operator lets crawls reach besides the public internet.
     allow_networks: list[str] = field(default_factory=list[str])
-    # Whether any are installed: looking for them takes a runner a tenth of its start.
+    # Whether plugins are installed: looking for them takes a tenth of a runner's start-up.
     has_plugins: bool = True
 
 
 class Tasks(Struct, frozen=True, kw_only=True, tag='tasks'):
-    """The answer to each `WantTasks`: that of the checkpoint, which decides `drained`."""
+    """The answer to a `WantTasks`, as the checkpoint function returns it."""
 
     tasks: list[Task] = field(default_factory=list[Task])
     drained: bool = False
@@ -165,22 +153,22 @@ class Tasks(Struct, frozen=True, kw_only=True, tag='tasks'):
     next_in_seconds: float | None = None
     links: list[StoredLinks] = field(default_factory=list[StoredLinks])
     hosts: list[KnownHost] = field(default_factory=list[KnownHost])
-    # Where start URLs were redirected to, in this and in earlier attempts.
+    # Where start URLs redirected to, in this and in earlier attempts.
     redirected_starts: list[str] = field(default_factory=list[str])
-    command: Verdict = 'continue'
+    command: Command = 'continue'
 
 
-class Command(Struct, frozen=True, kw_only=True, tag='command'):
-    """What the user wants now. `pause` and `stop`: finish what is open, then `Done`."""
+class NewCommand(Struct, frozen=True, kw_only=True, tag='command'):
+    """What the user wants now. `pause` and `stop`: finish open requests, then send `Done`."""
 
-    command: Verdict
+    command: Command
 
 
 # From the runner to the supervisor
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag='ready'):
-    """The limits are in place and the crawl begins. `process.py` keeps it to itself."""
+    """The limits are in place and the crawl begins. Handled in `process.py`."""
 
     pid: int
     # Whether the kernel lets this runner have children.
@@ -188,14 +176,14 @@ class Ready(Struct, frozen=True, kw_only=True, tag='ready'):
 
 
 class Begun(Struct, frozen=True, kw_only=True, tag='begun'):
-    """A URL is being fetched: suspected, should the process die before it has ended."""
+    """A URL is being fetched: a suspect if the process dies before the URL ends."""
 
     url_key: UUID
     url: Url
 
 
 class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finished'):
-    """A URL has ended. Sent after the `Discovered` of its links, so that none can be lost."""
+    """A URL has ended. Sent after the `Discovered` of its links, so that no link is lost."""
 
     url_key: UUID
     status: Literal['done', 'error', 'skipped']
@@ -204,19 +192,19 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
     skip_reason: SkipReason | None = None
     error: Text | None = None
     not_modified: bool | None = None
-    # Whether nothing was asked for: then it costs no page of the budget.
+    # No request was made for it, so it costs nothing of the page budget.
     unfetched: bool | None = None
-    # The page that this one names as the original: it may be dropped for that one.
+    # The page that this one names as canonical; it may be dropped in favour of that one.
     canonical_key: UUID | None = None
     page: Page | None = None
 
     def __post_init__(self) -> None:
         if (self.status == 'skipped') != (self.skip_reason is not None):
-            raise ValueError('skipped has a skip_reason, and nothing else has')
+            raise ValueError('skip_reason goes with status skipped, and only with it')
 
 
 class Retried(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='retried'):
-    """A URL is to be fetched again, later."""
+    """A URL has to be fetched again later."""
 
     url_key: UUID
     after_seconds: Seconds
@@ -225,13 +213,13 @@ class Retried(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='retrie
 
 
 class Discovered(Struct, frozen=True, kw_only=True, tag='discovered'):
-    """URLs that were found. Split longer lists."""
+    """URLs that were found. Longer lists are split."""
 
     urls: Annotated[list[FoundUrl], Meta(max_length=5000)]
 
 
 class RedirectedStart(Struct, frozen=True, kw_only=True, tag='redirected_start'):
-    """A start URL leads here: the scope of the crawl moves with it."""
+    """A start URL redirects here; the scope of the crawl follows it."""
 
     url: Url
 
@@ -249,16 +237,16 @@ class HostFact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='host_
 
 
 class WantTasks(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='want_tasks'):
-    """Check in all that was sent so far and answer with `Tasks`, of up to `count` URLs."""
+    """Save everything sent so far and answer with `Tasks`, up to `count` URLs."""
 
     count: Annotated[int, Meta(ge=0, le=1000)]
-    # Hosts whose facts it shall bring, and unchanged pages whose stored links it shall bring.
+    # Hosts whose facts, and unchanged pages whose stored links, the answer should include.
     hosts: Annotated[list[HostName], Meta(max_length=100)] = []
     links: Annotated[list[UUID], Meta(max_length=500)] = []
 
 
 class Alive(Struct, frozen=True, kw_only=True, tag='alive'):
-    """Nothing to tell, and not stuck. `process.py` keeps it to itself."""
+    """Nothing to report, but not stuck. Handled in `process.py`."""
 
 
 class Log(Struct, frozen=True, kw_only=True, tag='log'):
@@ -269,28 +257,28 @@ class Log(Struct, frozen=True, kw_only=True, tag='log'):
 
 
 class Done(Struct, frozen=True, kw_only=True, tag='done'):
-    """The last message: everything is handed in, and the process ends."""
+    """The last message: everything was sent, and the process exits."""
 
-    # drained: complete the job. pause, stop: that command was obeyed; release the job. later: a
-    # site wants patience; release the job for so long.
+    # drained: complete the job. pause, stop: the command was obeyed, release the job. later: the
+    # site asked for a pause, release the job until `after_seconds` have passed.
     reason: Literal['drained', 'pause', 'stop', 'later']
     result: dict[str, Any] = field(default_factory=dict[str, Any])
     after_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
 
     def __post_init__(self) -> None:
         if (self.reason == 'later') != (self.after_seconds is not None):
-            raise ValueError('later says when, and nothing else does')
+            raise ValueError('after_seconds goes with reason later, and only with it')
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag='failed'):
-    """The last message: the crawl broke."""
+    """The last message: the crawl failed."""
 
     error_code: Literal['failed', 'oom', 'payload']
     message: Text
     is_retryable: bool = True
 
 
-ToRunner: TypeAlias = Start | Tasks | Command
+ToRunner: TypeAlias = Start | Tasks | NewCommand
 FromRunner: TypeAlias = (
     Ready
     | Begun
@@ -306,57 +294,16 @@ FromRunner: TypeAlias = (
     | Failed
 )
 
-encoder = Encoder()
-to_runner: Decoder[ToRunner] = Decoder(ToRunner)
-from_runner: Decoder[FromRunner] = Decoder(FromRunner)
 
+class Channel(Protocol):
+    """The supervisor, as a crawl sees it; `runner/channel.py` implements it over the pipe."""
 
-def encode(message: ToRunner | FromRunner) -> bytes:
-    """One frame. Text that Postgres cannot hold (NUL, half surrogate pairs) is replaced."""
-    try:
-        body = encoder.encode(message)
-    except UnicodeEncodeError:
-        body = encoder.encode(storable(to_builtins(message, str_keys=True)))
-    else:
-        if b'\\u0000' in body:
-            body = encoder.encode(storable(to_builtins(message, str_keys=True)))
-    if len(body) > MAX_FRAME_BYTES:
-        raise FrameTooLarge(f'a {type(message).__name__} of {len(body)} bytes')
-    return len(body).to_bytes(HEADER_BYTES) + body
+    @property
+    def command(self) -> Command: ...
+    @property
+    def leaving(self) -> 'asyncio.Event':
+        """Set while the command is not `continue`."""
+        ...
 
-
-def storable(value: Any) -> Any:
-    if isinstance(value, str):
-        whole = value.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
-        return whole.replace('\0', '\N{REPLACEMENT CHARACTER}')
-    if isinstance(value, list):
-        return [storable(item) for item in cast(list[Any], value)]
-    if isinstance(value, dict):
-        pairs = cast(dict[Any, Any], value)
-        return {storable(key): storable(item) for key, item in pairs.items()}
-    return value
-
-
-def frame_length(header: bytes) -> int:
-    """How many bytes follow; refused before any of them is read."""
-    length = int.from_bytes(header)
-    if not 2 <= length <= MAX_FRAME_BYTES:
-        raise FrameTooLarge(f'a frame of {length} bytes, announced by {header!r}')
-    return length
-
-
-def decode_to_runner(body: bytes) -> ToRunner:
-    return decode(to_runner, body)
-
-
-def decode_from_runner(body: bytes) -> FromRunner:
-    return decode(from_runner, body)
-
-
-def decode(decoder: Decoder[Any], body: bytes) -> Any:
-    try:
-        if b'\\u0000' in body:
-            body = encoder.encode(storable(decode_json(body)))
-        return decoder.decode(body)
-    except (MalformedJson, ValidationError, RecursionError, UnicodeDecodeError) as error:
-        raise FrameMalformed(f'{error}: {body[:80]!r}') from error
+    async def send(self, message: FromRunner) -> None: ...
+    async def want_tasks(self, wish: WantTasks) -> Tasks: ...

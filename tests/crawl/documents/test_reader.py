@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from multidict import CIMultiDict
-from silkline import protocol
+from silkline import framing, protocol
 from silkline.crawl.documents.kinds import kind_of
 from silkline.crawl.documents.plugin_pages import MAX_LINK_BYTES, MAX_METADATA_BYTES
 from silkline.crawl.documents.reader import Reader
@@ -40,8 +40,8 @@ def page_of(html: str, reader: Reader | None = None) -> protocol.Page:
     page = read(reader or Reader(Options(), agent='silkline'), response(html)).page
     assert page is not None
     # What the other side of the pipe makes of it.
-    sent = protocol.encode(protocol.Finished(url_key=uuid4(), status='done', page=page))
-    received = protocol.decode_from_runner(sent[protocol.HEADER_BYTES :])
+    sent = framing.encode(protocol.Finished(url_key=uuid4(), status='done', page=page))
+    received = framing.decode_from_runner(sent[framing.HEADER_BYTES :])
     assert isinstance(received, protocol.Finished)
     assert received.page is not None
     return received.page

@@ -10,13 +10,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from silkline.protocol import Verdict
+from silkline.protocol import Command
 
 JobStatus = Literal[
     'pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled'
 ]
 TaskStatus = Literal['pending', 'in_progress', 'done', 'error', 'skipped']
-Command = Verdict
 ENDED: frozenset[JobStatus] = frozenset({'completed', 'failed', 'stopped', 'cancelled'})
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 from typing import NoReturn, Protocol
 
-from silkline import protocol
+from silkline import framing, protocol
 from silkline.runner import isolation
 
 
@@ -24,7 +24,7 @@ class Link:
         self._reader = reader
         self._writer = writer
         self._answers: asyncio.Queue[protocol.Tasks] = asyncio.Queue(maxsize=1)
-        self.command: protocol.Verdict = 'continue'
+        self.command: protocol.Command = 'continue'
         # Set while the command is another than continue.
         self.leaving = asyncio.Event()
 
@@ -42,7 +42,7 @@ class Link:
 
     async def send(self, message: protocol.FromRunner) -> None:
         try:
-            self._writer.write(protocol.encode(message))
+            self._writer.write(framing.encode(message))
             await self._writer.drain()
         except ConnectionError:
             os._exit(isolation.LOST)
@@ -62,24 +62,24 @@ class Link:
     async def listen(self) -> NoReturn:
         while True:
             try:
-                header = await self._reader.readexactly(protocol.HEADER_BYTES)
-                body = await self._reader.readexactly(protocol.frame_length(header))
+                header = await self._reader.readexactly(framing.HEADER_BYTES)
+                body = await self._reader.readexactly(framing.frame_length(header))
             except asyncio.IncompleteReadError:
                 os._exit(isolation.LOST)
-            match protocol.decode_to_runner(body):
+            match framing.decode_to_runner(body):
                 case protocol.Tasks() as answer:
                     self._answers.put_nowait(answer)
-                case protocol.Command(command=command):
+                case protocol.NewCommand(command=command):
                     self.obey(command)
                 case protocol.Start():
-                    raise protocol.FrameMalformed('a second Start')
+                    raise framing.FrameMalformed('a second Start')
 
     async def stay_alive(self, every_seconds: float) -> NoReturn:
         while True:
             await asyncio.sleep(every_seconds)
             await self.send(protocol.Alive())
 
-    def obey(self, command: protocol.Verdict) -> None:
+    def obey(self, command: protocol.Command) -> None:
         if command in ('cancel', 'lost'):
             # Whatever would still be saved is not wanted any more.
             os._exit(0)

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
-from silkline import protocol
+from silkline import framing, protocol
 from silkline.runner import isolation
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def crawl() -> None:
 
 
 def read_start() -> protocol.Start:
-    message = protocol.decode_to_runner(
-        read_exactly(protocol.frame_length(read_exactly(protocol.HEADER_BYTES)))
+    message = framing.decode_to_runner(
+        read_exactly(framing.frame_length(read_exactly(framing.HEADER_BYTES)))
     )
     if not isinstance(message, protocol.Start):
-        raise protocol.FrameMalformed(f'the first message is {type(message).__name__}, not Start')
+        raise framing.FrameMalformed(f'the first message is {type(message).__name__}, not Start')
     return message
 
 

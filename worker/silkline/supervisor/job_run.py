@@ -194,7 +194,7 @@ class JobRun:
                 return
             if wanted != passed_on:
                 logger.info('job %s: %s, handing in', self.job.id, wanted)
-                runner.tell(protocol.Command(command=wanted))
+                runner.tell(protocol.NewCommand(command=wanted))
                 passed_on = wanted
             patience = self._patience_seconds()
 

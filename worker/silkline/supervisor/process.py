@@ -26,7 +26,7 @@ from typing import Self
 
 import msgspec
 
-from silkline import protocol
+from silkline import framing, protocol
 from silkline.errors import SilklineError
 from silkline.runner import isolation
 from silkline.supervisor.outcome import ERROR_CODES, Outcome, code_of, oom_kills
@@ -80,7 +80,7 @@ class Runner:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         # Before there is a process: what cannot be sent costs none.
-        job = protocol.encode(self.start)
+        job = framing.encode(self.start)
         self._oom_kills = oom_kills()
         self._ended: asyncio.Future[int] = loop.create_future()
         try:
@@ -160,7 +160,7 @@ class Runner:
                     'stalled', f'no message for {self.limits.stall_seconds:g} s', trace=True
                 )
                 self._is_read_up = True
-            except protocol.PipeError as error:
+            except framing.PipeError as error:
                 await self._condemn('protocol', str(error))
                 self._is_read_up = True
             else:
@@ -187,7 +187,7 @@ class Runner:
         """Wait until the runner takes it in; nobody does once the runner is dead."""
         try:
             async with asyncio.timeout(self.limits.stall_seconds):
-                self._stdin.write(protocol.encode(message))
+                self._stdin.write(framing.encode(message))
                 await self._stdin.drain()
         except ConnectionError:
             pass
@@ -196,9 +196,9 @@ class Runner:
                 'stalled', f'nothing read for {self.limits.stall_seconds:g} s', trace=True
             )
 
-    def tell(self, message: protocol.Command) -> None:
+    def tell(self, message: protocol.NewCommand) -> None:
         """Say it without waiting: whoever says so may have to kill next."""
-        self._stdin.write(protocol.encode(message))
+        self._stdin.write(framing.encode(message))
 
     # End
 
@@ -348,12 +348,12 @@ class Runner:
 
     async def _read(self) -> protocol.FromRunner | None:
         try:
-            header = await self._stdout.readexactly(protocol.HEADER_BYTES)
-            body = await self._stdout.readexactly(protocol.frame_length(header))
+            header = await self._stdout.readexactly(framing.HEADER_BYTES)
+            body = await self._stdout.readexactly(framing.frame_length(header))
         except asyncio.IncompleteReadError:
             # Cut short by its own death: the signal says more than half a frame does.
             return None
-        return protocol.decode_from_runner(body)
+        return framing.decode_from_runner(body)
 
     def _read_stderr(self) -> bool:
         """Keep the end of what is there; answer whether there may be more."""

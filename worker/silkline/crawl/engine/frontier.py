@@ -8,7 +8,7 @@ crawl has drained is the database's to decide.
 from collections.abc import Sequence
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from silkline import protocol
+from silkline import framing, protocol
 from silkline.crawl.engine.scope import Scope
 from silkline.crawl.engine.seen import Seen
 from silkline.crawl.fetched import Fetched
@@ -142,7 +142,7 @@ class Frontier:
         self._chains.pop(task.url_key, None)
         try:
             await self._sender.send(finished)
-        except protocol.FrameTooLarge as error:
+        except framing.FrameTooLarge as error:
             # What a plugin made of a page, perhaps: it costs that page, not the crawl.
             await self._sender.send(
                 protocol.Finished(

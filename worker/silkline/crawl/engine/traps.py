@@ -2,7 +2,7 @@
 
 Everything but `Echoes` looks at the URL alone, so that a crawl decides after a restart as it did
 before, with nothing to remember. The rules are made to let real sites pass: numbered pages,
-dated articles and archives are never counted or cut. docs/crawling.md says what is.
+dated articles and archives are never counted or cut. docs/reference/crawling.md says what is.
 """
 
 import re
