@@ -77,7 +77,7 @@ begin
   if v_broken = 'transition' then
     raise sqlstate 'PT409' using
       message = format('job %s is %s and cannot become %s', old.id, old.status, new.status),
-      hint = 'The states of a job are drawn in docs/queue.md.';
+      hint = 'The states of a job are drawn in docs/reference/functions.md.';
   end if;
 
   raise check_violation using

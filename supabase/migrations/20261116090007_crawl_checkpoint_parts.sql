@@ -84,7 +84,7 @@ begin
   if v_mistake is not null then
     raise sqlstate 'PT422' using
       message = v_mistake,
-      hint = 'The keys of a batch are listed in docs/queue.md.';
+      hint = 'The keys of a batch are listed in docs/reference/checkpoint.md.';
   end if;
 end
 $$;

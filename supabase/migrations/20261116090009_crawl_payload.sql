@@ -1,6 +1,6 @@
 -- What a job may ask for: the options of each kind, as rows, and the one function that
 -- checks payloads against them. Each mistake is answered with one sentence. The options
--- are also the reference for people: docs/options.md is checked against this table.
+-- are also the reference for people: docs/reference/options.md is checked against this table.
 
 create table silkline.payload_options (
   kind text not null,

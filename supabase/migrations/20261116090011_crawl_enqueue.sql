@@ -132,7 +132,7 @@ begin
             where option.kind = coalesce(p_jobs -> (v_nth - 1)::integer ->> 'kind', 'crawl')
           )
         )
-      else 'The options of a job are listed in docs/options.md.'
+      else 'The options of a job are listed in docs/reference/options.md.'
     end;
 end
 $$;

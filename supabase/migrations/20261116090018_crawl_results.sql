@@ -1,5 +1,5 @@
 -- What a job brought home, page by page. SQL for further questions about pages is in
--- docs/pages.md.
+-- docs/how-to/query-pages.md.
 
 -- A URL of a job, and the version of its page that the job saw; nulls where there is none.
 create type public.crawl_job_page as (

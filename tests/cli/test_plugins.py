@@ -69,7 +69,7 @@ def test_without_plugins_there_is_a_word_about_how_to_make_one(directory: Path) 
     done = User(directory).run('plugins')
 
     assert done.stdout == ''
-    assert 'docs/plugins.md' in done.stderr
+    assert 'docs/how-to/plugins.md' in done.stderr
 
 
 def test_plugins_are_listed_with_what_they_are_and_where_from(user: User) -> None:

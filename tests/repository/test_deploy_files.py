@@ -1,4 +1,4 @@
-"""Dockerfile, unit and docs/deploy.md say what the worker understands."""
+"""Dockerfile, unit and docs/how-to/deploy.md say what the worker understands."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typer.main import get_command
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / 'worker/Dockerfile').read_text()
 UNIT = (ROOT / 'examples/systemd/silkline-worker.service').read_text()
-DOCS = (ROOT / 'docs/deploy.md').read_text()
+DOCS = (ROOT / 'docs/how-to/deploy.md').read_text()
 IGNORED = (ROOT / '.dockerignore').read_text().splitlines()
 
 

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command ends. Documented in docs/cli.md."""
+    """How a command ends. Documented in docs/reference/cli.md."""
 
     OK = 0
     REFUSED = 1

@@ -3,7 +3,7 @@
 Each names a class, or a function without parameters, that makes one plugin; the entry point's name
 is the plugin's. A plugin that does not load, is of another `api` or lacks a method is left out and
 said so, and never ends a crawl. Owns finding and checking; who calls a plugin is the loop's matter.
-docs/plugins.md is for authors.
+docs/how-to/plugins.md is for authors.
 """
 
 from collections.abc import Mapping, Sequence

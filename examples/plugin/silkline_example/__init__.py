@@ -1,7 +1,7 @@
 """Two plugins: a page hook that notes how long reading takes, and an extractor of plain text.
 
 A plugin needs nothing of Silkline's: it is found by its entry point (pyproject.toml), and known by
-its `api`, its `kind` and its methods. docs/plugins.md has all four kinds.
+its `api`, its `kind` and its methods. docs/how-to/plugins.md has all four kinds.
 """
 
 import re

@@ -78,7 +78,7 @@ class Dashboard:
 async def refuse_service(request: web.Request) -> web.StreamResponse:
     """Say what the local stack does not have, and what stands in for it."""
     service = request.match_info['service']
-    message = f'the local stack has no {service}: see docs/local.md'
+    message = f'the local stack has no {service}: see docs/reference/local-stack.md'
     if service == 'auth':
         # In the message, because clients show no more of it.
         message = 'the local stack has no Auth: silkline token <email> prints an access token'

@@ -1,4 +1,4 @@
-"""The options of a crawl, as the database has checked them (docs/options.md)."""
+"""The options of a crawl, as the database has checked them (docs/reference/options.md)."""
 
 import re
 from typing import Any, Literal

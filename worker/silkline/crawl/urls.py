@@ -22,7 +22,7 @@ MAX_HOST_LENGTH = 259
 MAX_HREF_LENGTH = 4 * MAX_URL_LENGTH
 
 # Parameters that name a click, a campaign or a visitor, never a page. The list is closed:
-# anything else in a query may choose the content. docs/crawling.md repeats it.
+# anything else in a query may choose the content. docs/reference/crawling.md repeats it.
 TRACKING_PARAMETERS = frozenset({
     # Google, Microsoft, Yandex
     'dclid', 'gad_campaignid', 'gad_source', 'gbraid', 'gclid', 'gclsrc', 'srsltid', 'wbraid',

@@ -63,7 +63,10 @@ def enqueue(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            '--option', '-o', metavar='KEY=VALUE', help='Any other option (docs/options.md).'
+            '--option',
+            '-o',
+            metavar='KEY=VALUE',
+            help='Any other option (docs/reference/options.md).',
         ),
     ] = None,
     priority: Annotated[int | None, typer.Option(help='Higher runs sooner.')] = None,

@@ -52,7 +52,7 @@ def print_plugins(found: 'list[Found]') -> None:
     from silkline.cli.terminal import print_table
 
     if not found:
-        output.say('no plugin is installed: docs/plugins.md tells how one is made')
+        output.say('no plugin is installed: docs/how-to/plugins.md tells how one is made')
         return
     rows = [
         (

@@ -36,7 +36,10 @@ def crawl(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            '--option', '-o', metavar='KEY=VALUE', help='Any option of a crawl (docs/options.md).'
+            '--option',
+            '-o',
+            metavar='KEY=VALUE',
+            help='Any option of a crawl (docs/reference/options.md).',
         ),
     ] = None,
     export: Annotated[

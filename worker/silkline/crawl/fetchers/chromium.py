@@ -94,7 +94,7 @@ class Chromium:
             await driver.stop()
             raise BrowserMissing(
                 'Chromium does not start: ' + first_line(str(error)) + '; run it once by hand, '
-                'and in a container see SILKLINE_CHROMIUM_SANDBOX in docs/deploy.md'
+                'and in a container see SILKLINE_CHROMIUM_SANDBOX in docs/how-to/deploy.md'
             ) from error
         except BaseException:
             await driver.stop()
