@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from silkline.paths import dashboard_directory, migrations_directory
-from silkline.settings import STACK_NAME
+from silkline.settings import STACK_NAME, dashboard_directory, migrations_directory
 
 from silkline_local.directory import StackDirectory, format_env
 from silkline_local.launch import (

@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 
 from silkline.errors import SettingsError
 
+PACKAGE = Path(__file__).parent
+CHECKOUT = PACKAGE.parents[1]
+
 STACK_NAME = '.silkline'
 # What tells a stack's directory from others: made before anything else in it.
 STACK_SIGN = 'lock'
@@ -98,6 +101,19 @@ def find_stack_path(named: str | Path | None, here: Path) -> Path | None:
 
 def is_stack(directory: Path) -> bool:
     return (directory / STACK_SIGN).exists()
+
+
+def migrations_directory() -> Path:
+    return first_directory(PACKAGE / 'migrations', CHECKOUT / 'supabase/migrations')
+
+
+def dashboard_directory() -> Path:
+    """May not exist: the dashboard has to be built."""
+    return first_directory(PACKAGE / 'dashboard', CHECKOUT / 'dashboard/dist')
+
+
+def first_directory(installed: Path, written: Path) -> Path:
+    return installed if installed.is_dir() else written
 
 
 def first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:

@@ -8,8 +8,7 @@ import typer
 
 from silkline.cli.commands.jobs import AsJson, run
 from silkline.errors import ExitCode
-from silkline.paths import migrations_directory
-from silkline.settings import Project
+from silkline.settings import Project, migrations_directory
 
 if TYPE_CHECKING:
     from silkline.queue.rpc import Rpc
