@@ -1,26 +1,29 @@
 -- The table of the queue itself, and its settings, history and fleet.
 --
 -- Reading order of the migrations:
---   crawl_jobs              this file
---   crawl_frontier          states, tasks, pages, hosts, audits
---   crawl_line              rules and state machine; how a job gets its place in the line
---   crawl_claim             the map of all worker functions, and the first of them
---   crawl_heartbeat         leases renewed, the users' wishes passed on
---   crawl_leases            complete, fail, release
---   crawl_reap              leases whose worker fell silent
---   crawl_checkpoint_parts  what a checkpoint is made of
---   crawl_checkpoint        pages, finished and found URLs in; the next URLs out
---   crawl_payload           what a job may ask for
---   crawl_callers           who calls, for whom, and how much they may have
---   crawl_enqueue           one job, or thousands
---   crawl_buttons           pause, resume, stop, cancel, retry
---   crawl_progress          progress, pending work, statistics, the fleet
---   crawl_explain           "why is it not running?"
---   crawl_live              history and Realtime messages
---   crawl_maintenance       retention, lost turns, pg_cron
---   crawl_doctor            is everything as it should be?
---   crawl_results           what a job brought home, page by page
---   crawl_copies            pages that name another as their original
+--   crawl_jobs               this file
+--   crawl_frontier           states, tasks, pages, hosts, audits
+--   crawl_state_machine      the rules for a row of crawl_jobs, and its state machine
+--   crawl_scheduling         the order in which pending jobs are claimed
+--   crawl_claim              the map of all worker functions, and the first of them
+--   crawl_heartbeat          renews leases, returns the users' commands
+--   crawl_leases             complete, fail, release
+--   crawl_reap               ends leases whose worker fell silent
+--   crawl_canonical          pages that name another page as their canonical
+--   crawl_checkpoint_input   checks and stores the parts of a checkpoint
+--   crawl_checkpoint_output  picks the next URLs, and reads what the crawl asked for
+--   crawl_checkpoint         pages, finished and found URLs in; the next URLs out
+--   crawl_payload            the options of a job, and the check of payloads against them
+--   crawl_access             who is calling, which jobs are theirs, and their quotas
+--   crawl_enqueue            one job, or thousands
+--   crawl_job_control        pause, resume, stop, cancel, retry
+--   crawl_progress           the progress of one job
+--   crawl_stats              pending work, statistics, workers
+--   crawl_explain            "why is it not running?"
+--   crawl_events             history and Realtime messages
+--   crawl_maintenance        retention, overlooked jobs, pg_cron
+--   crawl_doctor             health checks
+--   crawl_results            the pages of a job
 --
 -- Schema public is the API. Older projects grant everything in it by default, newer ones
 -- nothing: every table and function here revokes first and grants what is meant. Schema

@@ -104,7 +104,7 @@ def test_a_checkpoint_has_the_keys_that_are_documented_and_known_to_runners(
 ) -> None:
     enqueue(database)
     token = claim_one(database).token
-    rules = (next((ROOT / 'supabase' / 'migrations').glob('*_checkpoint_parts.sql'))).read_text()
+    rules = (next((ROOT / 'supabase' / 'migrations').glob('*_checkpoint_input.sql'))).read_text()
     keys = re.search(r'entry.key not in \(([^)]*)\)', rules)
     documented = QUEUE[QUEUE.index('p_batch  seq') :].split('```')[0]
     batch, answer = documented.split('answer ')

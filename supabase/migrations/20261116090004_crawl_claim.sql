@@ -68,57 +68,6 @@ comment on function silkline.check_lease_tokens(uuid, uuid[]) is
 revoke execute on function silkline.check_lease_tokens(uuid, uuid[])
   from public, anon, authenticated;
 
--- Let jobs whose time has come into the line; a bounded number per call.
-create function silkline.call_due_jobs(p_limit integer)
-  returns integer
-  language plpgsql
-  volatile
-  security invoker
-  set search_path = ''
-as $$
-declare
-  v_ids constant uuid[] := array(
-    select due.id
-    from public.crawl_jobs as due
-    where due.status = 'pending'
-      and due.waits_for = 'time'
-      and due.run_after <= now()
-    order by due.run_after
-    limit p_limit
-    for update skip locked
-  );
-begin
-  -- One behind the other: jobs of one owner that come due together still take turns with
-  -- those of others.
-  update public.crawl_jobs as job
-  set
-    waits_for = null,
-    place = called.place
-  from (
-    select
-      due.id,
-      silkline.join_place(
-        due.user_id,
-        due.priority,
-        case when due.attempt > 0 then due.place end
-      ) + row_number() over (
-        partition by due.user_id, due.priority, due.attempt > 0
-        order by due.run_after, due.place
-      ) - 1 as place
-    from public.crawl_jobs as due
-    where due.id = any (v_ids)
-  ) as called
-  where job.id = called.id;
-
-  return cardinality(v_ids);
-end
-$$;
-
-comment on function silkline.call_due_jobs(integer) is
-  'Put jobs whose run_after has passed into the line.';
-
-revoke execute on function silkline.call_due_jobs(integer) from public, anon, authenticated;
-
 -- The tokens that no job bears, be it as a lease or as a receipt.
 create function silkline.unused_tokens(p_lease_tokens uuid[])
   returns uuid[]

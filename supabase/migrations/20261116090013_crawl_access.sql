@@ -141,3 +141,66 @@ comment on function silkline.check_new_jobs(uuid) is
   'Raise PT429 if an owner has enqueued more jobs a day than allowed.';
 
 revoke execute on function silkline.check_new_jobs(uuid) from public, anon, authenticated;
+
+-- The caller's job. Another user's job is not told from a job that does not exist.
+create function silkline.own_job(p_job_id uuid)
+  returns public.crawl_jobs
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_owner_id constant uuid := silkline.owner_for(null);
+  v_is_service constant boolean := silkline.is_service();
+  v_job public.crawl_jobs;
+begin
+  if p_job_id is null then
+    raise sqlstate 'PT400' using
+      message = 'p_job_id must not be null',
+      hint = 'Send the id that enqueue_crawl_job answered.';
+  end if;
+
+  select job.*
+  into v_job
+  from public.crawl_jobs as job
+  where job.id = p_job_id
+    and (v_is_service or job.user_id = v_owner_id);
+
+  if v_job.id is null then
+    raise sqlstate 'PT404' using
+      message = format('there is no job %s', p_job_id),
+      hint = 'It may have been pruned, or belong to somebody else.';
+  end if;
+
+  return v_job;
+end
+$$;
+
+comment on function silkline.own_job(uuid) is
+  'A job of the caller, or PT404.';
+
+revoke execute on function silkline.own_job(uuid) from public, anon, authenticated;
+
+-- The caller's job, locked, as it is once the lock is had.
+create function silkline.lock_own_job(p_job_id uuid)
+  returns public.crawl_jobs
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  perform
+  from public.crawl_jobs as job
+  where job.id = (silkline.own_job(p_job_id)).id
+  for no key update;
+
+  return silkline.own_job(p_job_id);
+end
+$$;
+
+comment on function silkline.lock_own_job(uuid) is
+  'A job of the caller, locked, or PT404.';
+
+revoke execute on function silkline.lock_own_job(uuid) from public, anon, authenticated;

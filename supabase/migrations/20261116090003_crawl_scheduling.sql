@@ -1,4 +1,4 @@
--- The state machine, and the line: which pending job runs next.
+-- The line: which pending job runs next.
 --
 -- Every job in the line has a place: one bigint, the band of its priority plus a turn.
 -- A job that joins gets the turn after its owner's last job in the line, but never one
@@ -13,151 +13,6 @@
 -- calling one too few would leave a job waiting for nothing. Both sides hold the advisory
 -- lock of the host (or owner) that they decide about, so that no call is missed; a hash
 -- that collides costs a moment's wait, nothing else.
-
--- What is true of every job at rest, and which changes of status there are, whoever writes.
---
--- Long expressions rather than variables: plpgsql prepares each expression anew in each
--- transaction, which costs more than evaluating it.
-create function silkline.check_job()
-  returns trigger
-  language plpgsql
-  volatile
-  security invoker
-  set search_path = ''
-as $$
-declare
-  v_broken constant text := case
-    -- A token without a lease is the receipt of a lease that its own holder ended: the
-    -- holder's repeated call is recognised by it. A reaped lease leaves no receipt.
-    when num_nonnulls(new.worker_id, new.lease_check_at, new.host_slot) not in (0, 3)
-      or (
-        new.lease_check_at is not null
-        and num_nonnulls(new.lease_token, new.last_heartbeat) < 2
-      )
-      then 'crawl_jobs_lease_is_whole'
-    -- Paused, stopped and cancelled jobs keep their lease until the worker has handed in.
-    when case
-      when new.status = 'processing' then new.lease_check_at is null
-      when new.status in ('pending', 'completed', 'failed') then new.lease_check_at is not null
-    end
-      then 'crawl_jobs_lease_fits_status'
-    when new.waits_for is not null and new.status <> 'pending'
-      then 'crawl_jobs_only_pending_waits'
-    when (new.status in ('pending', 'processing', 'paused')) <> (new.completed_at is null)
-      then 'crawl_jobs_ended_means_completed_at'
-    when new.status = 'failed' and new.error_code is null
-      then 'crawl_jobs_failed_means_error_code'
-    when new.retry_count not between 0 and new.max_retries
-      then 'crawl_jobs_retries_are_in_range'
-    when new.progress_percentage not between 0 and 100
-      then 'crawl_jobs_progress_is_a_percentage'
-    when new.running_seconds < 0
-      then 'crawl_jobs_running_seconds_are_not_negative'
-    when case old.status
-      when new.status then true
-      when 'pending' then new.status in ('processing', 'paused', 'stopped', 'cancelled')
-      when 'processing' then true
-      -- Back to processing: resumed while its worker was still saving.
-      when 'paused' then new.status in ('pending', 'processing', 'stopped', 'cancelled')
-      when 'stopped' then new.status = 'pending'
-      when 'failed' then new.status = 'pending'
-      -- A retry of the URLs that failed in it.
-      when 'completed' then new.status = 'pending'
-      else false
-    end
-      then null
-    else 'transition'
-  end;
-begin
-  if v_broken is null then
-    new.event_seq := old.event_seq + (new.status <> old.status)::integer;
-    return new;
-  end if;
-
-  if v_broken = 'transition' then
-    raise sqlstate 'PT409' using
-      message = format('job %s is %s and cannot become %s', old.id, old.status, new.status),
-      hint = 'The states of a job are drawn in docs/reference/functions.md.';
-  end if;
-
-  raise check_violation using
-    message = format('job %s (%s) breaks the rule %s', new.id, new.status, v_broken),
-    constraint = v_broken,
-    table = 'crawl_jobs',
-    schema = 'public';
-end
-$$;
-
-comment on function silkline.check_job() is
-  'Trigger: the rules for a row of crawl_jobs, and its state machine.';
-
-revoke execute on function silkline.check_job() from public, anon, authenticated;
-
--- Not on heartbeats: they touch none of these columns.
-create trigger tg_crawl_jobs_check
-  before update of
-    status,
-    waits_for,
-    worker_id,
-    lease_token,
-    lease_check_at,
-    host_slot,
-    completed_at,
-    error_code,
-    retry_count,
-    max_retries,
-    progress_percentage,
-    running_seconds
-  on public.crawl_jobs
-  for each row
-  execute function silkline.check_job();
-
--- What is true of every new job.
-create function silkline.check_new_job()
-  returns trigger
-  language plpgsql
-  volatile
-  security invoker
-  set search_path = ''
-as $$
-declare
-  v_broken constant text := case
-    when new.status <> 'pending'
-      or num_nonnulls(new.lease_token, new.lease_check_at, new.completed_at) > 0
-      or new.event_seq <> 1
-      then 'crawl_jobs_begin_pending'
-    when new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'crawl_jobs_kind_is_a_name'
-    when jsonb_typeof(new.payload) <> 'object' then 'crawl_jobs_payload_is_an_object'
-    when new.priority not between -100 and 100 then 'crawl_jobs_priority_is_in_range'
-    when length(new.source_id) not between 1 and 500 then 'crawl_jobs_source_is_short'
-    when length(new.host) not between 1 and 300 then 'crawl_jobs_host_is_short'
-    when length(new.idempotency_key) not between 1 and 200
-      then 'crawl_jobs_idempotency_key_is_short'
-    when new.max_retries not between 0 and 100 or new.retry_count <> 0
-      then 'crawl_jobs_retries_are_in_range'
-  end;
-begin
-  if v_broken is null then
-    return new;
-  end if;
-
-  raise check_violation using
-    message = format('new job %s breaks the rule %s', new.id, v_broken),
-    constraint = v_broken,
-    table = 'crawl_jobs',
-    schema = 'public';
-end
-$$;
-
-comment on function silkline.check_new_job() is
-  'Trigger: the rules for a new row of crawl_jobs.';
-
-revoke execute on function silkline.check_new_job() from public, anon, authenticated;
-
-create trigger tg_crawl_jobs_check_new
-  before insert on public.crawl_jobs
-  for each row
-  execute function silkline.check_new_job();
 
 -- Kinds of job that this queue knows.
 create function silkline.known_kinds()
@@ -371,6 +226,57 @@ comment on function silkline.call_next_of_owner(uuid) is
   'Put the first job that waits for its owner''s limit back into the line.';
 
 revoke execute on function silkline.call_next_of_owner(uuid) from public, anon, authenticated;
+
+-- Let jobs whose time has come into the line; a bounded number per call.
+create function silkline.call_due_jobs(p_limit integer)
+  returns integer
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_ids constant uuid[] := array(
+    select due.id
+    from public.crawl_jobs as due
+    where due.status = 'pending'
+      and due.waits_for = 'time'
+      and due.run_after <= now()
+    order by due.run_after
+    limit p_limit
+    for update skip locked
+  );
+begin
+  -- One behind the other: jobs of one owner that come due together still take turns with
+  -- those of others.
+  update public.crawl_jobs as job
+  set
+    waits_for = null,
+    place = called.place
+  from (
+    select
+      due.id,
+      silkline.join_place(
+        due.user_id,
+        due.priority,
+        case when due.attempt > 0 then due.place end
+      ) + row_number() over (
+        partition by due.user_id, due.priority, due.attempt > 0
+        order by due.run_after, due.place
+      ) - 1 as place
+    from public.crawl_jobs as due
+    where due.id = any (v_ids)
+  ) as called
+  where job.id = called.id;
+
+  return cardinality(v_ids);
+end
+$$;
+
+comment on function silkline.call_due_jobs(integer) is
+  'Put jobs whose run_after has passed into the line.';
+
+revoke execute on function silkline.call_due_jobs(integer) from public, anon, authenticated;
 
 -- A job has left the line or ended its lease: whoever waited behind it gets its turn.
 -- Moved aside for its host, it frees no host; moved aside for its owner, no owner. Mostly

@@ -1,0 +1,146 @@
+-- The rules for a row of crawl_jobs, and its state machine.
+
+-- What is true of every job at rest, and which changes of status there are, whoever writes.
+--
+-- Long expressions rather than variables: plpgsql prepares each expression anew in each
+-- transaction, which costs more than evaluating it.
+create function silkline.check_job()
+  returns trigger
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_broken constant text := case
+    -- A token without a lease is the receipt of a lease that its own holder ended: the
+    -- holder's repeated call is recognised by it. A reaped lease leaves no receipt.
+    when num_nonnulls(new.worker_id, new.lease_check_at, new.host_slot) not in (0, 3)
+      or (
+        new.lease_check_at is not null
+        and num_nonnulls(new.lease_token, new.last_heartbeat) < 2
+      )
+      then 'crawl_jobs_lease_is_whole'
+    -- Paused, stopped and cancelled jobs keep their lease until the worker has handed in.
+    when case
+      when new.status = 'processing' then new.lease_check_at is null
+      when new.status in ('pending', 'completed', 'failed') then new.lease_check_at is not null
+    end
+      then 'crawl_jobs_lease_fits_status'
+    when new.waits_for is not null and new.status <> 'pending'
+      then 'crawl_jobs_only_pending_waits'
+    when (new.status in ('pending', 'processing', 'paused')) <> (new.completed_at is null)
+      then 'crawl_jobs_ended_means_completed_at'
+    when new.status = 'failed' and new.error_code is null
+      then 'crawl_jobs_failed_means_error_code'
+    when new.retry_count not between 0 and new.max_retries
+      then 'crawl_jobs_retries_are_in_range'
+    when new.progress_percentage not between 0 and 100
+      then 'crawl_jobs_progress_is_a_percentage'
+    when new.running_seconds < 0
+      then 'crawl_jobs_running_seconds_are_not_negative'
+    when case old.status
+      when new.status then true
+      when 'pending' then new.status in ('processing', 'paused', 'stopped', 'cancelled')
+      when 'processing' then true
+      -- Back to processing: resumed while its worker was still saving.
+      when 'paused' then new.status in ('pending', 'processing', 'stopped', 'cancelled')
+      when 'stopped' then new.status = 'pending'
+      when 'failed' then new.status = 'pending'
+      -- A retry of the URLs that failed in it.
+      when 'completed' then new.status = 'pending'
+      else false
+    end
+      then null
+    else 'transition'
+  end;
+begin
+  if v_broken is null then
+    new.event_seq := old.event_seq + (new.status <> old.status)::integer;
+    return new;
+  end if;
+
+  if v_broken = 'transition' then
+    raise sqlstate 'PT409' using
+      message = format('job %s is %s and cannot become %s', old.id, old.status, new.status),
+      hint = 'The states of a job are drawn in docs/reference/functions.md.';
+  end if;
+
+  raise check_violation using
+    message = format('job %s (%s) breaks the rule %s', new.id, new.status, v_broken),
+    constraint = v_broken,
+    table = 'crawl_jobs',
+    schema = 'public';
+end
+$$;
+
+comment on function silkline.check_job() is
+  'Trigger: the rules for a row of crawl_jobs, and its state machine.';
+
+revoke execute on function silkline.check_job() from public, anon, authenticated;
+
+-- Not on heartbeats: they touch none of these columns.
+create trigger tg_crawl_jobs_check
+  before update of
+    status,
+    waits_for,
+    worker_id,
+    lease_token,
+    lease_check_at,
+    host_slot,
+    completed_at,
+    error_code,
+    retry_count,
+    max_retries,
+    progress_percentage,
+    running_seconds
+  on public.crawl_jobs
+  for each row
+  execute function silkline.check_job();
+
+-- What is true of every new job.
+create function silkline.check_new_job()
+  returns trigger
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_broken constant text := case
+    when new.status <> 'pending'
+      or num_nonnulls(new.lease_token, new.lease_check_at, new.completed_at) > 0
+      or new.event_seq <> 1
+      then 'crawl_jobs_begin_pending'
+    when new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'crawl_jobs_kind_is_a_name'
+    when jsonb_typeof(new.payload) <> 'object' then 'crawl_jobs_payload_is_an_object'
+    when new.priority not between -100 and 100 then 'crawl_jobs_priority_is_in_range'
+    when length(new.source_id) not between 1 and 500 then 'crawl_jobs_source_is_short'
+    when length(new.host) not between 1 and 300 then 'crawl_jobs_host_is_short'
+    when length(new.idempotency_key) not between 1 and 200
+      then 'crawl_jobs_idempotency_key_is_short'
+    when new.max_retries not between 0 and 100 or new.retry_count <> 0
+      then 'crawl_jobs_retries_are_in_range'
+  end;
+begin
+  if v_broken is null then
+    return new;
+  end if;
+
+  raise check_violation using
+    message = format('new job %s breaks the rule %s', new.id, v_broken),
+    constraint = v_broken,
+    table = 'crawl_jobs',
+    schema = 'public';
+end
+$$;
+
+comment on function silkline.check_new_job() is
+  'Trigger: the rules for a new row of crawl_jobs.';
+
+revoke execute on function silkline.check_new_job() from public, anon, authenticated;
+
+create trigger tg_crawl_jobs_check_new
+  before insert on public.crawl_jobs
+  for each row
+  execute function silkline.check_new_job();
