@@ -4,7 +4,7 @@
 -- State of a crawl: the frontier's counters, 1:1 with the job
 
 -- Made by trigger with each job (tg_crawl_jobs_record_new), and deleted with it
--- (tg_crawl_jobs_forget): a foreign key would check each of thousands of new jobs again.
+-- (tg_crawl_jobs_delete_rows): a foreign key would check each of thousands of new jobs again.
 create table public.crawl_states (
   job_id uuid primary key,
   total_pending integer not null default 0,
@@ -73,7 +73,7 @@ grant select on public.crawl_states to authenticated, service_role;
 -- The frontier
 
 -- No foreign key to crawl_jobs: tasks are written only under the lock of their job, the
--- check would run for each of thousands of links, and tg_crawl_jobs_forget deletes them.
+-- check would run for each of thousands of links, and tg_crawl_jobs_delete_rows deletes them.
 create table public.crawl_tasks (
   job_id uuid not null,
   url_key uuid not null,
@@ -99,7 +99,7 @@ create table public.crawl_tasks (
   constraint crawl_tasks_depth_is_in_range check (depth between 0 and 1000),
   constraint crawl_tasks_lease_fits_status
     check ((status = 'in_progress') = (lease_token is not null)),
-  constraint crawl_tasks_error_is_told check (status <> 'error' or last_error is not null),
+  constraint crawl_tasks_error_has_message check (status <> 'error' or last_error is not null),
   constraint crawl_tasks_skip_reason_is_known check (
     (status = 'skipped') = (skip_reason is not null)
     and skip_reason in (

@@ -142,7 +142,7 @@ revoke execute on function silkline.join_place(uuid, integer, bigint)
   from public, anon, authenticated;
 
 -- Call back the first job that waits for this host.
-create function silkline.call_next_of_host(p_host text)
+create function silkline.unblock_next_for_host(p_host text)
   returns integer
   language plpgsql
   volatile
@@ -180,13 +180,13 @@ begin
 end
 $$;
 
-comment on function silkline.call_next_of_host(text) is
+comment on function silkline.unblock_next_for_host(text) is
   'Put the first job that waits for a host back into the line.';
 
-revoke execute on function silkline.call_next_of_host(text) from public, anon, authenticated;
+revoke execute on function silkline.unblock_next_for_host(text) from public, anon, authenticated;
 
 -- Call back the first job that waits for its owner's limit.
-create function silkline.call_next_of_owner(p_user_id uuid)
+create function silkline.unblock_next_for_owner(p_user_id uuid)
   returns integer
   language plpgsql
   volatile
@@ -222,13 +222,13 @@ begin
 end
 $$;
 
-comment on function silkline.call_next_of_owner(uuid) is
+comment on function silkline.unblock_next_for_owner(uuid) is
   'Put the first job that waits for its owner''s limit back into the line.';
 
-revoke execute on function silkline.call_next_of_owner(uuid) from public, anon, authenticated;
+revoke execute on function silkline.unblock_next_for_owner(uuid) from public, anon, authenticated;
 
 -- Let jobs whose time has come into the line; a bounded number per call.
-create function silkline.call_due_jobs(p_limit integer)
+create function silkline.unblock_due_jobs(p_limit integer)
   returns integer
   language plpgsql
   volatile
@@ -273,15 +273,15 @@ begin
 end
 $$;
 
-comment on function silkline.call_due_jobs(integer) is
+comment on function silkline.unblock_due_jobs(integer) is
   'Put jobs whose run_after has passed into the line.';
 
-revoke execute on function silkline.call_due_jobs(integer) from public, anon, authenticated;
+revoke execute on function silkline.unblock_due_jobs(integer) from public, anon, authenticated;
 
 -- A job has left the line or ended its lease: whoever waited behind it gets its turn.
 -- Moved aside for its host, it frees no host; moved aside for its owner, no owner. Mostly
 -- nobody waits, and the one statement that tells is all it costs.
-create function silkline.pass_turn_on()
+create function silkline.unblock_next_jobs()
   returns trigger
   language plpgsql
   volatile
@@ -309,24 +309,24 @@ begin
   from public.crawl_settings as settings;
 
   if v_is_host_awaited and new.waits_for is distinct from 'host' then
-    perform silkline.call_next_of_host(old.host);
+    perform silkline.unblock_next_for_host(old.host);
   end if;
 
   if v_is_owner_limited and new.waits_for is distinct from 'owner' and old.user_id is not null then
-    perform silkline.call_next_of_owner(old.user_id);
+    perform silkline.unblock_next_for_owner(old.user_id);
   end if;
 
   return null;
 end
 $$;
 
-comment on function silkline.pass_turn_on() is
+comment on function silkline.unblock_next_jobs() is
   'Trigger: let the next job of the host and of the owner into the line.';
 
-revoke execute on function silkline.pass_turn_on() from public, anon, authenticated;
+revoke execute on function silkline.unblock_next_jobs() from public, anon, authenticated;
 
 -- Not for a job that goes back into the line: it is itself the next one.
-create trigger tg_crawl_jobs_pass_turn_on
+create trigger tg_crawl_jobs_unblock_next
   after update of status, waits_for, lease_check_at on public.crawl_jobs
   for each row
   when (
@@ -334,4 +334,4 @@ create trigger tg_crawl_jobs_pass_turn_on
     and new.lease_check_at is null
     and not (new.status = 'pending' and new.waits_for is null)
   )
-  execute function silkline.pass_turn_on();
+  execute function silkline.unblock_next_jobs();

@@ -121,7 +121,7 @@ comment on function silkline.count_leases(uuid) is
 revoke execute on function silkline.count_leases(uuid) from public, anon, authenticated;
 
 -- How many jobs occupy a host at the moment.
-create function silkline.count_holders(p_host text)
+create function silkline.count_jobs_on_host(p_host text)
   returns bigint
   language plpgsql
   volatile  -- so that it sees what was committed until now
@@ -138,14 +138,14 @@ begin
 end
 $$;
 
-comment on function silkline.count_holders(text) is
+comment on function silkline.count_jobs_on_host(text) is
   'How many jobs occupy a host.';
 
-revoke execute on function silkline.count_holders(text) from public, anon, authenticated;
+revoke execute on function silkline.count_jobs_on_host(text) from public, anon, authenticated;
 
 -- Look at the first jobs in the line and move those aside whose host or owner is full.
 -- Answers the jobs that it met, moved, and had to leave to another claim.
-create function silkline.clear_line(
+create function silkline.set_blocked_jobs_aside(
   p_kinds text[],
   p_passed uuid[],
   p_max_per_host integer,
@@ -204,7 +204,7 @@ begin
     end if;
 
     v_wait := case
-      when silkline.count_holders(v_job.host) >= p_max_per_host
+      when silkline.count_jobs_on_host(v_job.host) >= p_max_per_host
         then 'host'
       when silkline.count_leases(v_job.user_id) >= p_max_per_user
         then 'owner'
@@ -220,10 +220,10 @@ begin
 end
 $$;
 
-comment on function silkline.clear_line(text[], uuid[], integer, integer) is
+comment on function silkline.set_blocked_jobs_aside(text[], uuid[], integer, integer) is
   'Move jobs whose host or owner is full out of the head of the line.';
 
-revoke execute on function silkline.clear_line(text[], uuid[], integer, integer)
+revoke execute on function silkline.set_blocked_jobs_aside(text[], uuid[], integer, integer)
   from public, anon, authenticated;
 
 -- Take up to one job per token, the first in the line that this worker can run.
@@ -325,7 +325,7 @@ begin
   end if;
 
   if v_has_due then
-    perform silkline.call_due_jobs(100);
+    perform silkline.unblock_due_jobs(100);
   end if;
 
   -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
@@ -420,7 +420,7 @@ begin
 
     select *
     into v_line
-    from silkline.clear_line(v_kinds, v_passed, v_max_per_host, v_max_per_user);
+    from silkline.set_blocked_jobs_aside(v_kinds, v_passed, v_max_per_host, v_max_per_user);
 
     exit when v_line.met = 0
       or (v_claimed = 0 and v_line.moved = 0 and v_line.contested = '{}');

@@ -111,7 +111,7 @@ revoke execute on function silkline.free_tasks(uuid, text, uuid[])
 
 -- The answer to a token that holds no lease: the same as the first time, if its holder has
 -- ended the lease itself and repeats the call; else 'lost'.
-create function silkline.answer_again(p_lease_token uuid)
+create function silkline.answer_ended_lease(p_lease_token uuid)
   returns public.crawl_command
   language plpgsql
   stable
@@ -141,10 +141,10 @@ begin
 end
 $$;
 
-comment on function silkline.answer_again(uuid) is
+comment on function silkline.answer_ended_lease(uuid) is
   'The command for a lease token that holds no lease.';
 
-revoke execute on function silkline.answer_again(uuid) from public, anon, authenticated;
+revoke execute on function silkline.answer_ended_lease(uuid) from public, anon, authenticated;
 
 -- Refuse a running time that no lease can have had.
 create function silkline.check_running_seconds(p_running_seconds real)
@@ -255,7 +255,7 @@ begin
   returning job.id, job.status into v_job_id, v_status;
 
   if v_job_id is null then
-    return next silkline.answer_again(p_lease_token);
+    return next silkline.answer_ended_lease(p_lease_token);
     return;
   end if;
 
@@ -402,7 +402,7 @@ begin
   for no key update;
 
   if v_job.lease_check_at is null then
-    return next silkline.answer_again(p_lease_token);
+    return next silkline.answer_ended_lease(p_lease_token);
     return;
   end if;
 
@@ -528,7 +528,7 @@ begin
   for no key update;
 
   if v_job.lease_check_at is null then
-    return next silkline.answer_again(p_lease_token);
+    return next silkline.answer_ended_lease(p_lease_token);
     return;
   end if;
 

@@ -120,7 +120,7 @@ begin
       hint = 'Call it again for more.';
   end if;
 
-  perform silkline.call_due_jobs(p_limit);
+  perform silkline.unblock_due_jobs(p_limit);
   return query select * from silkline.reap_leases(p_limit);
 end
 $$;

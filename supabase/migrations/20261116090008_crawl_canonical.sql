@@ -6,7 +6,7 @@
 -- (canonical_key). That is believed while the original is still to come, and when it was stored
 -- under the same title; what the original proves to be later is restore_copies' to judge.
 -- p_found are the URLs that this batch is about to add to the frontier.
-create function silkline.set_copies_apart(
+create function silkline.mark_copies(
   p_job public.crawl_jobs,
   p_finished jsonb,
   p_found uuid[]
@@ -76,10 +76,10 @@ begin
 end
 $$;
 
-comment on function silkline.set_copies_apart(public.crawl_jobs, jsonb, uuid[]) is
+comment on function silkline.mark_copies(public.crawl_jobs, jsonb, uuid[]) is
   'Mark the pages of a batch that are to be dropped for another page; answers their keys.';
 
-revoke execute on function silkline.set_copies_apart(public.crawl_jobs, jsonb, uuid[])
+revoke execute on function silkline.mark_copies(public.crawl_jobs, jsonb, uuid[])
   from public, anon, authenticated;
 
 -- Take back what was dropped for these URLs, if they have ended and are no substitute: nothing was

@@ -10,7 +10,7 @@ create function silkline.check_batch(p_batch jsonb, p_want integer)
   set search_path = ''
 as $$
 declare
-  v_mistake text;
+  v_error text;
 begin
   if p_want is null or p_want not between 0 and 1000 then
     raise sqlstate 'PT422' using
@@ -72,18 +72,18 @@ begin
         end
         then format('%s entries are too many in %s', jsonb_array_length(entry.value), entry.key)
     end
-  into v_mistake
+  into v_error
   from jsonb_each(p_batch) as entry
   order by 1 nulls last
   limit 1;
 
-  if v_mistake is null and coalesce((p_batch ->> 'seq') !~ '^[1-9][0-9]{0,8}$', true) then
-    v_mistake := 'seq must be a whole number from 1';
+  if v_error is null and coalesce((p_batch ->> 'seq') !~ '^[1-9][0-9]{0,8}$', true) then
+    v_error := 'seq must be a whole number from 1';
   end if;
 
-  if v_mistake is not null then
+  if v_error is not null then
     raise sqlstate 'PT422' using
-      message = v_mistake,
+      message = v_error,
       hint = 'The keys of a batch are listed in docs/reference/checkpoint.md.';
   end if;
 end
@@ -95,7 +95,7 @@ comment on function silkline.check_batch(jsonb, integer) is
 revoke execute on function silkline.check_batch(jsonb, integer) from public, anon, authenticated;
 
 -- Where start URLs redirected to, each once, in the order of their telling, at most 100.
-create function silkline.merge_starts(p_known jsonb, p_told jsonb)
+create function silkline.merge_starts(p_known jsonb, p_reported jsonb)
   returns jsonb
   language plpgsql
   immutable
@@ -107,7 +107,7 @@ begin
     select jsonb_agg(start.url order by start.nth)
     from (
       select listed.url, min(listed.nth) as nth
-      from jsonb_array_elements_text(p_known || p_told) with ordinality as listed (url, nth)
+      from jsonb_array_elements_text(p_known || p_reported) with ordinality as listed (url, nth)
       group by listed.url
       order by min(listed.nth)
       limit 100

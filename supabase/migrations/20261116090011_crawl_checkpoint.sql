@@ -89,7 +89,7 @@ begin
 
   if v_job.lease_check_at is null then
     -- Raises when there is no token at all.
-    perform silkline.answer_again(p_lease_token);
+    perform silkline.answer_ended_lease(p_lease_token);
     return jsonb_build_object('command', 'lost', 'tasks', '[]'::jsonb);
   end if;
 
@@ -114,7 +114,7 @@ begin
   if v_state.batch_token is distinct from p_lease_token or v_state.batch_seq < v_seq then
     if jsonb_array_length(coalesce(p_batch -> 'finished', '[]')) > 0 then
       if jsonb_path_exists(p_batch, '$.finished[*].canonical_key') then
-        v_copies := silkline.set_copies_apart(
+        v_copies := silkline.mark_copies(
           v_job,
           p_batch -> 'finished',
           array(
@@ -513,7 +513,7 @@ begin
       else '[]'
     end,
     'hosts', silkline.host_facts(p_batch -> 'want_hosts'),
-    'progress', silkline.page_counts(v_state, v_job, silkline.wait_of(v_job, v_state))
+    'progress', silkline.page_counts(v_state, v_job, silkline.current_wait(v_job, v_state))
       || jsonb_build_object('progress_percentage', v_percentage)
   ) || case v_state.redirected_starts
     when '[]' then '{}'

@@ -107,7 +107,7 @@ values
 
 -- What is wrong with a URL, or null. The full WHATWG parse is the crawler's; this keeps
 -- out what could never be fetched or should never be stored.
-create function silkline.url_mistake(p_name text, p_url text)
+create function silkline.url_error(p_name text, p_url text)
   returns text
   language plpgsql
   immutable
@@ -146,10 +146,10 @@ begin
 end
 $$;
 
-comment on function silkline.url_mistake(text, text) is
+comment on function silkline.url_error(text, text) is
   'One sentence about what is wrong with a URL, or null.';
 
-revoke execute on function silkline.url_mistake(text, text) from public, anon, authenticated;
+revoke execute on function silkline.url_error(text, text) from public, anon, authenticated;
 
 -- The host of a URL, with its port unless that is the scheme's own.
 create function silkline.url_host(p_url text)
@@ -181,8 +181,8 @@ revoke execute on function silkline.url_host(text) from public, anon, authentica
 -- The first mistake in the payloads of a list of jobs, each {kind, payload}; no row when all
 -- is well. One statement for all: 10,000 payloads are checked in a fifth of a second.
 -- Plugins check their own keys; only those that are read for every kind are checked here.
-create function silkline.find_payload_mistake(p_jobs jsonb)
-  returns table (nth bigint, mistake text)
+create function silkline.find_payload_error(p_jobs jsonb)
+  returns table (nth bigint, error text)
   language plpgsql
   stable
   security invoker
@@ -198,8 +198,8 @@ begin
         coalesce(listed.value ->> 'kind', 'crawl') not in ('crawl', 'audit') as is_plugin
       from jsonb_array_elements(p_jobs) with ordinality as listed (value, nth)
     ),
-    option_mistake as (
-      select job.nth, problem.mistake
+    option_error as (
+      select job.nth, problem.error
       from job
       cross join lateral jsonb_each(
         case jsonb_typeof(job.payload) when 'object' then job.payload end
@@ -262,7 +262,7 @@ begin
                 option.maximum,
                 jsonb_array_length(entry.value)
               )
-            else silkline.list_mistake(option.name, option.type, entry.value)
+            else silkline.list_error(option.name, option.type, entry.value)
           end
 
           when given.type <> 'string'
@@ -272,7 +272,7 @@ begin
               case option.type when 'url' then 'URL' else 'text' end,
               given.said
             )
-          when option.type = 'url' then silkline.url_mistake(option.name, given.text)
+          when option.type = 'url' then silkline.url_error(option.name, given.text)
           when option.choices is not null then case
             when given.text <> all (option.choices)
               then format(
@@ -292,10 +292,10 @@ begin
               option.maximum,
               length(given.text)
             )
-        end as mistake
+        end as error
       ) as problem
     ),
-    payload_mistake as (
+    payload_error as (
       select
         job.nth,
         case
@@ -308,28 +308,28 @@ begin
           end
           when job.payload ? 'urls' then 'urls goes with strategy list only'
           when not job.payload ? 'url' then 'the payload needs a url'
-        end as mistake
+        end as error
       from job
     )
-    select found.nth, found.mistake
+    select found.nth, found.error
     from (
-      select 1 as rank, option_mistake.* from option_mistake
+      select 1 as rank, option_error.* from option_error
       union all
-      select 2 as rank, payload_mistake.* from payload_mistake
+      select 2 as rank, payload_error.* from payload_error
     ) as found
-    where found.mistake is not null
-    order by found.nth, found.rank, found.mistake
+    where found.error is not null
+    order by found.nth, found.rank, found.error
     limit 1;
 end
 $$;
 
-comment on function silkline.find_payload_mistake(jsonb) is
+comment on function silkline.find_payload_error(jsonb) is
   'The first mistake in the payloads of a list of jobs, as one sentence.';
 
-revoke execute on function silkline.find_payload_mistake(jsonb) from public, anon, authenticated;
+revoke execute on function silkline.find_payload_error(jsonb) from public, anon, authenticated;
 
 -- What is wrong with the entries of a list, or null.
-create function silkline.list_mistake(p_name text, p_type text, p_list jsonb)
+create function silkline.list_error(p_name text, p_type text, p_list jsonb)
   returns text
   language plpgsql
   immutable
@@ -338,30 +338,30 @@ create function silkline.list_mistake(p_name text, p_type text, p_list jsonb)
 as $$
 begin
   return (
-    select problem.mistake
+    select problem.error
     from jsonb_array_elements(p_list) as entry
     cross join lateral (
       select case
         when jsonb_typeof(entry) <> 'string'
           then format('%s must hold texts only, not %s', p_name, left(entry::text, 60))
         when p_type = 'urls'
-          then silkline.url_mistake(p_name, entry #>> '{}')
+          then silkline.url_error(p_name, entry #>> '{}')
         when entry #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
           then format('%s must not hold control characters or line breaks', p_name)
         when length(entry #>> '{}') not between 1 and 500
           then format('%s must hold texts of 1 to 500 characters', p_name)
-      end as mistake
+      end as error
     ) as problem
-    where problem.mistake is not null
+    where problem.error is not null
     limit 1
   );
 end
 $$;
 
-comment on function silkline.list_mistake(text, text, jsonb) is
+comment on function silkline.list_error(text, text, jsonb) is
   'One sentence about what is wrong with the entries of a list, or null.';
 
-revoke execute on function silkline.list_mistake(text, text, jsonb)
+revoke execute on function silkline.list_error(text, text, jsonb)
   from public, anon, authenticated;
 
 -- The options that a job gets when its payload does not name them.

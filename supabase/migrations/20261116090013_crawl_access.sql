@@ -61,7 +61,7 @@ revoke execute on function silkline.owner_for(uuid) from public, anon, authentic
 -- is undone. Calls of one owner take turns, so that two of them cannot fill the last place
 -- twice. Counting stops past the limit: the cost does not grow with the table. Jobs of the
 -- service itself have no quota.
-create function silkline.check_open_jobs(p_user_id uuid)
+create function silkline.check_open_jobs_quota(p_user_id uuid)
   returns void
   language plpgsql
   volatile
@@ -97,13 +97,13 @@ begin
 end
 $$;
 
-comment on function silkline.check_open_jobs(uuid) is
+comment on function silkline.check_open_jobs_quota(uuid) is
   'Raise PT429 if an owner has more open jobs than allowed.';
 
-revoke execute on function silkline.check_open_jobs(uuid) from public, anon, authenticated;
+revoke execute on function silkline.check_open_jobs_quota(uuid) from public, anon, authenticated;
 
--- Refuse what gives the owner more new jobs a day than allowed; like check_open_jobs.
-create function silkline.check_new_jobs(p_user_id uuid)
+-- Refuse what gives the owner more new jobs a day than allowed; like check_open_jobs_quota.
+create function silkline.check_daily_quota(p_user_id uuid)
   returns void
   language plpgsql
   volatile
@@ -137,10 +137,10 @@ begin
 end
 $$;
 
-comment on function silkline.check_new_jobs(uuid) is
+comment on function silkline.check_daily_quota(uuid) is
   'Raise PT429 if an owner has enqueued more jobs a day than allowed.';
 
-revoke execute on function silkline.check_new_jobs(uuid) from public, anon, authenticated;
+revoke execute on function silkline.check_daily_quota(uuid) from public, anon, authenticated;
 
 -- The caller's job. Another user's job is not told from a job that does not exist.
 create function silkline.own_job(p_job_id uuid)

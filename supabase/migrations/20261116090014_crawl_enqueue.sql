@@ -17,7 +17,7 @@ declare
   v_kinds constant text[] := silkline.known_kinds();
   v_nth bigint;
   v_code text;
-  v_mistake text;
+  v_error text;
 begin
   if jsonb_typeof(p_jobs) is distinct from 'array' then
     raise sqlstate 'PT400' using
@@ -37,8 +37,8 @@ begin
   select
     job.nth,
     problem.code,
-    problem.mistake
-  into v_nth, v_code, v_mistake
+    problem.error
+  into v_nth, v_code, v_error
   from jsonb_array_elements(p_jobs) with ordinality as job (value, nth)
   cross join lateral (
     select
@@ -94,36 +94,36 @@ begin
             left((job.value -> 'run_after')::text, 60))
         when (job.value ->> 'run_after')::timestamptz > now() + interval '1 year'
           then 'run_after must be within a year'
-      end as mistake
+      end as error
   ) as problem
-  where problem.mistake is not null
+  where problem.error is not null
   limit 1;
 
-  if v_mistake is null then
+  if v_error is null then
     v_code := 'PT422';
 
-    select found.nth, found.mistake
-    into v_nth, v_mistake
-    from silkline.find_payload_mistake(p_jobs) as found;
+    select found.nth, found.error
+    into v_nth, v_error
+    from silkline.find_payload_error(p_jobs) as found;
   end if;
 
-  if v_mistake is null then
+  if v_error is null then
     return;
   end if;
 
   raise exception using
     errcode = v_code,
     message = case
-      when jsonb_array_length(p_jobs) > 1 then format('job %s: %s', v_nth, v_mistake)
-      else v_mistake
+      when jsonb_array_length(p_jobs) > 1 then format('job %s: %s', v_nth, v_error)
+      else v_error
     end,
     hint = case
-      when v_mistake like 'unknown kind%'
+      when v_error like 'unknown kind%'
         then format('Kinds are %s; an operator adds plugins to crawl_settings.plugin_kinds.',
           array_to_string(v_kinds, ', '))
-      when v_mistake like 'priority must be from%'
+      when v_error like 'priority must be from%'
         then 'The highest priority of a user is crawl_settings.max_user_priority.'
-      when v_mistake like 'unknown key%'
+      when v_error like 'unknown key%'
         then format(
           'Options are %s.',
           (
@@ -291,8 +291,8 @@ begin
   end if;
 
   if v_new > 0 then
-    perform silkline.check_open_jobs(v_user_id);
-    perform silkline.check_new_jobs(v_user_id);
+    perform silkline.check_open_jobs_quota(v_user_id);
+    perform silkline.check_daily_quota(v_user_id);
   end if;
 
   return v_ids;

@@ -6,7 +6,7 @@
 -- A paused job that is resumed before its worker has handed in goes on where it is; a stopped
 -- one is taken from it.
 -- definer because users write no table
-create function silkline.change_job(p_job_id uuid, p_wish text)
+create function silkline.change_job(p_job_id uuid, p_action text)
   returns setof public.crawl_jobs
   language plpgsql
   volatile
@@ -18,29 +18,29 @@ declare
   v_next public.crawl_job_status;
 begin
   v_next := case
-    when p_wish = 'pause' and v_job.status in ('pending', 'processing', 'paused') then 'paused'
-    when p_wish = 'stop' and v_job.status in ('pending', 'processing', 'paused', 'stopped')
+    when p_action = 'pause' and v_job.status in ('pending', 'processing', 'paused') then 'paused'
+    when p_action = 'stop' and v_job.status in ('pending', 'processing', 'paused', 'stopped')
       then 'stopped'
-    when p_wish = 'cancel' and v_job.status in ('pending', 'processing', 'paused', 'cancelled')
+    when p_action = 'cancel' and v_job.status in ('pending', 'processing', 'paused', 'cancelled')
       then 'cancelled'
-    when p_wish = 'resume' and v_job.status in ('pending', 'processing') then v_job.status
-    when p_wish = 'resume' and v_job.status = 'paused' and v_job.lease_check_at is not null
+    when p_action = 'resume' and v_job.status in ('pending', 'processing') then v_job.status
+    when p_action = 'resume' and v_job.status = 'paused' and v_job.lease_check_at is not null
       then 'processing'
-    when p_wish = 'resume' and v_job.status in ('paused', 'stopped') then 'pending'
+    when p_action = 'resume' and v_job.status in ('paused', 'stopped') then 'pending'
   end;
 
   if v_next is null then
     raise sqlstate 'PT409' using
-      message = format('job %s is %s: it is too late to %s it', v_job.id, v_job.status, p_wish),
+      message = format('job %s is %s: it is too late to %s it', v_job.id, v_job.status, p_action),
       hint = case
-        when p_wish = 'resume' and v_job.status in ('failed', 'completed')
+        when p_action = 'resume' and v_job.status in ('failed', 'completed')
           then 'Use retry_crawl_job.'
         else 'Enqueue a new job.'
       end;
   end if;
 
   if v_next <> v_job.status then
-    perform set_config('silkline.reason', p_wish, true);
+    perform set_config('silkline.reason', p_action, true);
 
     if v_next = 'pending' and v_job.lease_check_at is not null then
       perform silkline.free_tasks(v_job.id, 'release');
@@ -75,7 +75,7 @@ begin
       returning job.*;
 
     if v_job.status = 'stopped' and not silkline.is_service() then
-      perform silkline.check_open_jobs(v_job.user_id);
+      perform silkline.check_open_jobs_quota(v_job.user_id);
     end if;
   else
     return next v_job;
@@ -303,7 +303,7 @@ begin
     returning job.*;
 
   if not silkline.is_service() then
-    perform silkline.check_open_jobs(v_job.user_id);
+    perform silkline.check_open_jobs_quota(v_job.user_id);
   end if;
 end
 $$;

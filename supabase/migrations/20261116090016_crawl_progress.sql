@@ -5,7 +5,7 @@
 
 -- How far a crawl is, for a screen: in a snapshot and in what its worker tells live. What the
 -- budget does not reach takes no time: it is skipped in the end. Nobody knows the time left of a
--- job that stands still (`wait_of`), and a pause between requests says how long it is at least.
+-- job that stands still (`current_wait`), and a pause between requests says how long it is at least.
 create function silkline.page_counts(
   p_state public.crawl_states,
   p_job public.crawl_jobs,
@@ -63,7 +63,7 @@ grant execute on function silkline.page_counts(public.crawl_states, public.crawl
 -- What a job stands still for, so that it does not look like one that hangs: its time, the
 -- patience its host asked for, the next try of a URL, the pause between two requests. null if
 -- nothing that somebody would notice.
-create function silkline.wait_of(p_job public.crawl_jobs, p_state public.crawl_states)
+create function silkline.current_wait(p_job public.crawl_jobs, p_state public.crawl_states)
   returns jsonb
   language plpgsql
   stable
@@ -134,14 +134,14 @@ begin
 end
 $$;
 
-comment on function silkline.wait_of(public.crawl_jobs, public.crawl_states) is
+comment on function silkline.current_wait(public.crawl_jobs, public.crawl_states) is
   'What a job waits for and until when, or null.';
 
-revoke execute on function silkline.wait_of(public.crawl_jobs, public.crawl_states)
+revoke execute on function silkline.current_wait(public.crawl_jobs, public.crawl_states)
   from public, anon, authenticated;
 
 -- definer because what is known about hosts is not the users' to read
-create function silkline.job_wait(p_job_id uuid)
+create function silkline.own_job_wait(p_job_id uuid)
   returns jsonb
   language plpgsql
   stable
@@ -152,18 +152,18 @@ declare
   v_job constant public.crawl_jobs := silkline.own_job(p_job_id);
 begin
   return (
-    select silkline.wait_of(v_job, state)
+    select silkline.current_wait(v_job, state)
     from public.crawl_states as state
     where state.job_id = v_job.id
   );
 end
 $$;
 
-comment on function silkline.job_wait(uuid) is
+comment on function silkline.own_job_wait(uuid) is
   'What a job of the caller waits for and until when, or null.';
 
-revoke execute on function silkline.job_wait(uuid) from public, anon, authenticated;
-grant execute on function silkline.job_wait(uuid) to authenticated, service_role;
+revoke execute on function silkline.own_job_wait(uuid) from public, anon, authenticated;
+grant execute on function silkline.own_job_wait(uuid) to authenticated, service_role;
 
 -- One job for the screen. seq and event_seq order it against live messages.
 create function public.crawl_progress(p_job_id uuid)
@@ -202,7 +202,7 @@ begin
       'checkpoint_at', state.checkpoint_at,
       'event_seq', job.event_seq,
       'now', now()
-    ) || silkline.page_counts(state, job, silkline.job_wait(job.id))
+    ) || silkline.page_counts(state, job, silkline.own_job_wait(job.id))
   into v_progress
   from public.crawl_jobs as job
   join public.crawl_states as state

@@ -72,7 +72,7 @@ revoke execute on function silkline.worker_state(timestamptz) from public, anon,
 
 -- How many workers are live, late and lost; users may know that much.
 -- definer because workers are not the users' to read
-create function silkline.fleet_counts()
+create function silkline.worker_counts()
   returns jsonb
   language plpgsql
   stable
@@ -98,11 +98,11 @@ begin
 end
 $$;
 
-comment on function silkline.fleet_counts() is
+comment on function silkline.worker_counts() is
   'Numbers of workers and slots.';
 
-revoke execute on function silkline.fleet_counts() from public, anon, authenticated;
-grant execute on function silkline.fleet_counts() to authenticated, service_role;
+revoke execute on function silkline.worker_counts() from public, anon, authenticated;
+grant execute on function silkline.worker_counts() to authenticated, service_role;
 
 -- The queue in numbers, of the caller's jobs or of all for the service. Counts stop at
 -- 100,000 each, so that the cost stays flat; count_limit tells.
@@ -173,7 +173,7 @@ begin
     'pending', v_waits,
     'oldest_in_line_seconds', floor(extract(epoch from now() - v_oldest)),
     'ended_in_24_hours', v_ended,
-    'workers', silkline.fleet_counts(),
+    'workers', silkline.worker_counts(),
     'count_limit', v_limit
   );
 end

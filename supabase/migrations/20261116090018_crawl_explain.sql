@@ -40,7 +40,7 @@ begin
       );
     end if;
 
-    v_holders := silkline.count_holders(v_job.host);
+    v_holders := silkline.count_jobs_on_host(v_job.host);
 
     if v_holders >= v_settings.max_jobs_per_host then
       v_reasons := v_reasons || jsonb_build_object(
@@ -108,7 +108,7 @@ begin
       );
     end if;
   else
-    v_wait := silkline.job_wait(p_job_id);
+    v_wait := silkline.own_job_wait(p_job_id);
     v_reasons := jsonb_build_array(
       case
         when v_job.status = 'processing' and v_job.last_heartbeat

@@ -100,7 +100,7 @@ create trigger tg_crawl_jobs_record_new
 
 -- A change of status: one event, and the same to whoever watches.
 -- definer because history and live messages are nobody's to write
-create function silkline.record_change()
+create function silkline.record_status_change()
   returns trigger
   language plpgsql
   volatile
@@ -210,21 +210,21 @@ begin
 end
 $$;
 
-comment on function silkline.record_change() is
+comment on function silkline.record_status_change() is
   'Trigger: event and live messages of a change of status.';
 
-revoke execute on function silkline.record_change() from public, anon, authenticated;
+revoke execute on function silkline.record_status_change() from public, anon, authenticated;
 
 create trigger tg_crawl_jobs_record_change
   after update of status on public.crawl_jobs
   for each row
   when (old.status is distinct from new.status)
-  execute function silkline.record_change();
+  execute function silkline.record_status_change();
 
 -- Deleted jobs take their state, frontier and history along. (No foreign keys there: see
 -- crawl_states and crawl_tasks.)
 -- definer because Auth deletes users, and with them their jobs, as a role of its own
-create function silkline.forget_jobs()
+create function silkline.delete_job_rows()
   returns trigger
   language plpgsql
   volatile
@@ -248,16 +248,16 @@ begin
 end
 $$;
 
-comment on function silkline.forget_jobs() is
+comment on function silkline.delete_job_rows() is
   'Trigger: state, frontier and history go with their job.';
 
-revoke execute on function silkline.forget_jobs() from public, anon, authenticated;
+revoke execute on function silkline.delete_job_rows() from public, anon, authenticated;
 
-create trigger tg_crawl_jobs_forget
+create trigger tg_crawl_jobs_delete_rows
   after delete on public.crawl_jobs
   referencing old table as old_jobs
   for each statement
-  execute function silkline.forget_jobs();
+  execute function silkline.delete_job_rows();
 
 -- The job that the topic under check belongs to, or null.
 create function silkline.topic_job_id()

@@ -2,7 +2,7 @@
 
 -- Call back jobs that stand aside for a host or an owner that has room. Triggers do this
 -- as it happens; this finds what they cannot see: raised limits and deleted jobs.
-create function silkline.call_forgotten_jobs(p_limit integer)
+create function silkline.unblock_overlooked_jobs(p_limit integer)
   returns integer
   language plpgsql
   volatile
@@ -55,7 +55,7 @@ begin
     continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_next.host, 0));
 
     for v_nth in 1..v_next.room loop
-      v_called := v_called + silkline.call_next_of_host(v_next.host);
+      v_called := v_called + silkline.unblock_next_for_host(v_next.host);
     end loop;
   end loop;
 
@@ -75,7 +75,7 @@ begin
     continue when not pg_try_advisory_xact_lock(hashtextextended('owner ' || v_next.user_id, 0));
 
     for v_nth in 1..v_next.room loop
-      v_called := v_called + silkline.call_next_of_owner(v_next.user_id);
+      v_called := v_called + silkline.unblock_next_for_owner(v_next.user_id);
     end loop;
   end loop;
 
@@ -83,10 +83,10 @@ begin
 end
 $$;
 
-comment on function silkline.call_forgotten_jobs(integer) is
+comment on function silkline.unblock_overlooked_jobs(integer) is
   'Put jobs back into the line whose host or owner has room.';
 
-revoke execute on function silkline.call_forgotten_jobs(integer) from public, anon, authenticated;
+revoke execute on function silkline.unblock_overlooked_jobs(integer) from public, anon, authenticated;
 
 -- Forget what is older than the settings keep, a bounded number of rows per call. Pages
 -- stay; only their outdated versions go.
@@ -218,12 +218,12 @@ create function public.maintain_crawl_queue()
 as $$
 declare
   v_pruned constant jsonb := silkline.prune(10000);
-  v_called_back constant integer := silkline.call_forgotten_jobs(1000);
+  v_unblocked constant integer := silkline.unblock_overlooked_jobs(1000);
   v_done jsonb;
 begin
   -- Reaping last: it locks jobs that run, and their workers should not wait for the rest.
   v_done := v_pruned || jsonb_build_object(
-    'called_back', v_called_back,
+    'unblocked', v_unblocked,
     'reaped', (select count(*) from public.reap_crawl_jobs(1000))
   );
 
@@ -270,7 +270,7 @@ begin
     'select public.maintain_crawl_queue()'
   );
   perform cron.schedule(
-    'silkline-forget-cron-history',
+    'silkline-prune-cron-history',
     '17 3 * * *',
     $sql$
       delete from cron.job_run_details

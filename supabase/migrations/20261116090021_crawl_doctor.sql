@@ -74,7 +74,7 @@ begin
 
   check_name := 'workers';
   hint := 'Start a worker: silkline worker.';
-  v_text := silkline.fleet_counts() ->> 'live';
+  v_text := silkline.worker_counts() ->> 'live';
   select count(*)
   into v_count
   from (
@@ -93,7 +93,7 @@ begin
   );
   return next;
 
-  check_name := 'line';
+  check_name := 'stuck_jobs';
   hint := 'Call maintain_crawl_queue.';
   select count(*)
   into v_count
@@ -189,7 +189,7 @@ begin
   return next;
 
   check_name := 'cron_history';
-  hint := 'Schedule silkline-forget-cron-history as the migration crawl_maintenance does.';
+  hint := 'Schedule silkline-prune-cron-history as the migration crawl_maintenance does.';
   v_bytes := pg_total_relation_size(to_regclass('cron.job_run_details'));
   status := case when v_bytes > 100000000 then 'warning' else 'ok' end;
   detail := coalesce(

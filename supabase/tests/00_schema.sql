@@ -223,12 +223,12 @@ select set_eq(
     'silkline.change_job',
     'silkline.retry_job',
     'silkline.explain_job',
-    'silkline.job_wait',
+    'silkline.own_job_wait',
     'silkline.job_pages',
-    'silkline.fleet_counts',
-    'silkline.forget_jobs',
+    'silkline.worker_counts',
+    'silkline.delete_job_rows',
     'silkline.record_new_jobs',
-    'silkline.record_change'
+    'silkline.record_status_change'
   ],
   'these functions run with the rights of their owner, and no other'
 );
@@ -274,11 +274,11 @@ select set_eq(
     'silkline.change_job',
     'silkline.retry_job',
     'silkline.explain_job',
-    'silkline.job_wait',
+    'silkline.own_job_wait',
     'silkline.job_pages',
     'silkline.page_budget',
     'silkline.page_counts',
-    'silkline.fleet_counts',
+    'silkline.worker_counts',
     'silkline.is_service',
     'silkline.topic_job_id'
   ],
@@ -319,11 +319,11 @@ select set_eq(
     'silkline.change_job',
     'silkline.retry_job',
     'silkline.explain_job',
-    'silkline.job_wait',
+    'silkline.own_job_wait',
     'silkline.job_pages',
     'silkline.page_budget',
     'silkline.page_counts',
-    'silkline.fleet_counts',
+    'silkline.worker_counts',
     'silkline.is_service'
   ],
   'the service may execute the whole API, and of the private functions only what it calls'
@@ -689,7 +689,7 @@ select set_has(
       ('crawl_tasks_url_is_short'),
       ('crawl_tasks_depth_is_in_range'),
       ('crawl_tasks_lease_fits_status'),
-      ('crawl_tasks_error_is_told'),
+      ('crawl_tasks_error_has_message'),
       ('crawl_tasks_skip_reason_is_known'),
       ('crawl_pages_user_id_fkey'),
       ('crawl_pages_version_is_positive'),

@@ -27,7 +27,7 @@ select results_eq(
       ('"cron"'::jsonb),
       ('"leases"'),
       ('"workers"'),
-      ('"line"'),
+      ('"stuck_jobs"'),
       ('"grants"'),
       ('"row_level_security"'),
       ('"realtime"'),
@@ -88,17 +88,17 @@ select is(pg_temp.status('workers'), 'ok', 'no worker is needed where there is n
 
 select tests.enqueue('late', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
 select tests.age('late', '64 minutes');
-select is(pg_temp.status('line'), 'ok', 'a job that is due since minutes may still be called');
+select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that is due since minutes may still be called');
 select tests.age('late', '2 minutes');
-select is(pg_temp.status('line'), 'error', 'a job that nobody calls is an error');
+select is(pg_temp.status('stuck_jobs'), 'error', 'a job that nobody calls is an error');
 select public.maintain_crawl_queue();
-select is(pg_temp.status('line'), 'ok', 'maintenance calls it');
+select is(pg_temp.status('stuck_jobs'), 'ok', 'maintenance calls it');
 select tests.enqueue('host-1', 'ann', '{"url": "https://one.example/"}');
 select tests.enqueue('host-2', 'ann', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
-select is(pg_temp.status('line'), 'ok', 'a job that waits for a busy host is no news');
+select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that waits for a busy host is no news');
 delete from public.crawl_jobs where waits_for is null;
-select is(pg_temp.detail('line'), '1 jobs wait for nothing', 'a job that waits for a free host is found');
+select is(pg_temp.detail('stuck_jobs'), '1 jobs wait for nothing', 'a job that waits for a free host is found');
 delete from public.crawl_jobs where true;
 
 -- Closedness

@@ -28,7 +28,7 @@ $$;
 
 select is(
   pg_temp.maintain(),
-  '{"tasks": 0, "jobs": 0, "page_versions": 0, "hosts": 0, "workers": 0, "reaped": 0, "called_back": 0}'::jsonb,
+  '{"tasks": 0, "jobs": 0, "page_versions": 0, "hosts": 0, "workers": 0, "reaped": 0, "unblocked": 0}'::jsonb,
   'an empty queue needs nothing'
 );
 
@@ -41,7 +41,7 @@ select tests.age('young', '29 days');
 select tests.enqueue('waiting', 'ann');
 select tests.age('waiting', '100 days');
 select is(
-  pg_temp.maintain() - '{reaped,called_back}'::text[],
+  pg_temp.maintain() - '{reaped,unblocked}'::text[],
   '{"tasks": 1, "jobs": 1, "page_versions": 0, "hosts": 0, "workers": 0}'::jsonb,
   'a job that ended more than keep_ended_jobs_days ago is forgotten'
 );
@@ -182,12 +182,12 @@ $$;
 select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 4) as nth;
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 4)));
 select is(pg_temp.waiting(), 3::bigint, 'three jobs wait for their host');
-select is(pg_temp.maintain() -> 'called_back', '0'::jsonb, 'while their host is busy nobody is called');
+select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their host is busy nobody is called');
 update public.crawl_settings set max_jobs_per_host = 3 where id;
-select is(pg_temp.maintain() -> 'called_back', '2'::jsonb, 'a raised limit calls as many as there is room for');
+select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'a raised limit calls as many as there is room for');
 select is(pg_temp.waiting(), 1::bigint, 'the last goes on waiting');
 delete from public.crawl_jobs where waits_for is null;
-select is(pg_temp.maintain() -> 'called_back', '1'::jsonb, 'a job whose host was freed by a deletion is called');
+select is(pg_temp.maintain() -> 'unblocked', '1'::jsonb, 'a job whose host was freed by a deletion is called');
 select is(pg_temp.waiting(), 0::bigint, 'nobody waits for nothing');
 update public.crawl_settings set max_jobs_per_host = 1, max_running_jobs_per_user = 1 where id;
 delete from public.crawl_jobs where true;
@@ -195,9 +195,9 @@ delete from public.crawl_jobs where true;
 select tests.enqueue('own-' || nth, 'ann') from generate_series(1, 3) as nth;
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
 select is(pg_temp.waiting(), 2::bigint, 'two jobs wait for their owner''s limit');
-select is(pg_temp.maintain() -> 'called_back', '0'::jsonb, 'while their owner is at the limit nobody is called');
+select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their owner is at the limit nobody is called');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
-select is(pg_temp.maintain() -> 'called_back', '2'::jsonb, 'without the limit all are called');
+select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'without the limit all are called');
 select is(pg_temp.waiting(), 0::bigint, 'no owner waits for nothing');
 
 -- Who may call it

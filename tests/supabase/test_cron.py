@@ -11,7 +11,7 @@ from tests.support.servers import MIGRATIONS
 from tests.support.waiting import wait_until
 
 SECONDS_TO_THE_NEXT_MINUTE = 100.0
-SCHEDULES = ['silkline-forget-cron-history', 'silkline-maintain']
+SCHEDULES = ['silkline-prune-cron-history', 'silkline-maintain']
 
 
 def doctor(database: Database) -> dict[str, tuple[str, str]]:
@@ -95,6 +95,6 @@ def test_where_pg_cron_cannot_be_had_the_migrations_apply_and_the_doctor_tells(
     assert 'pg_cron is not installed' in detail
 
 
-@pytest.mark.parametrize('check', ['leases', 'line', 'grants', 'row_level_security', 'bloat'])
+@pytest.mark.parametrize('check', ['leases', 'stuck_jobs', 'grants', 'row_level_security', 'bloat'])
 def test_the_doctor_finds_a_fresh_queue_in_health(database: Database, check: str) -> None:
     assert doctor(database)[check][0] == 'ok'
