@@ -5,7 +5,8 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from silkline.crawl.net.egress import Egress, EgressError
+from silkline.crawl.net.egress import Egress
+from silkline.crawl.responses import EgressError
 
 from tests.support.raw_site import answer, raw_site
 

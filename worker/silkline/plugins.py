@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from silkline.crawl.net.egress import Egress, Response
+    from silkline.crawl.net.egress import Egress
+    from silkline.crawl.responses import Response
 
 GROUP = 'silkline.plugins'
 API = 1

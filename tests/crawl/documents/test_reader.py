@@ -13,8 +13,8 @@ from silkline.crawl.documents.plugin_pages import MAX_LINK_BYTES, MAX_METADATA_B
 from silkline.crawl.documents.reader import Reader
 from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.fetched import Fetched
-from silkline.crawl.net.egress import Response
 from silkline.crawl.options import Options
+from silkline.crawl.responses import Response
 from silkline.plugins import PageDraft
 
 URL = 'https://a.example/docs/page'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 from silkline.crawl.fetchers.proxy import Gate, Proxy
-from silkline.crawl.net.egress import Refused, Unreachable
+from silkline.crawl.responses import Refused, Unreachable
 
 from tests.support.egress import MEGABYTE, OK, egress, resolving
 from tests.support.raw_site import RawSite, answer, endless, raw_site, silent

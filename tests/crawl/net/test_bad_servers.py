@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from silkline.crawl.net.egress import Unreachable
+from silkline.crawl.responses import Unreachable
 
 from tests.support.certificates import Certificate
 from tests.support.egress import OK, egress, fetch_from, fetch_one, resolving

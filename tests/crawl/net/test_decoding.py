@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from silkline.crawl.net.egress import BadBody, TooLarge
+from silkline.crawl.responses import BadBody, TooLarge
 
 from tests.support.egress import MEGABYTE, fetch_one
 from tests.support.raw_site import answer, endless, slow

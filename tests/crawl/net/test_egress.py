@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import uvloop
-from silkline.crawl.net.egress import Egress, EgressError, Refused, Unreachable, system_resolve
-from silkline.crawl.net.resolver import THREADS, LookupThreads
+from silkline.crawl.net.egress import Egress
+from silkline.crawl.net.resolver import THREADS, LookupThreads, system_resolve
+from silkline.crawl.responses import EgressError, Refused, Unreachable
 
 from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one, resolving
 from tests.support.raw_site import answer, endless, raw_site, silent, slow

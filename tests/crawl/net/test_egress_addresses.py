@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from silkline.crawl.net.egress import Refused
+from silkline.crawl.responses import Refused
 
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import answer, raw_site
@@ -218,7 +218,7 @@ AT_HOME = """
 import asyncio, sys
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import raw_site
-from silkline.crawl.net.egress import Refused
+from silkline.crawl.responses import Refused
 
 async def run():
     names = resolving({'home.example': ['93.184.215.14']})

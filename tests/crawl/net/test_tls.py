@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from silkline.crawl.net.egress import Unreachable
 from silkline.crawl.net.tls import SystemTrust, hashed_directory, no_certificates
+from silkline.crawl.responses import Unreachable
 
 from tests.support.certificates import Certificate
 from tests.support.egress import OK, egress, fetch_from, resolving

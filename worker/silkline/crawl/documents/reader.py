@@ -7,7 +7,7 @@ frontier's. Never raises for what a site sends.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from silkline import protocol
 from silkline.crawl.charsets import decode
@@ -20,11 +20,9 @@ from silkline.crawl.extract import Extracted, Extractor, read_html
 from silkline.crawl.extract.facts import MAX_HREF
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import Options
+from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES, Joiner, join
 from silkline.plugins import PageDraft, PageHook
-
-if TYPE_CHECKING:
-    from silkline.crawl.net.egress import Response
 
 MAX_METADATA_HEADINGS = 200
 MAX_FACT = 5000
@@ -53,7 +51,7 @@ class Reader:
         """Whether the body is worth reading."""
         return 200 <= status < 300 and kind_of(headers.get('Content-Type'), url) is not None
 
-    def read(self, response: 'Response', *, task: protocol.Task, url: str) -> Fetched:
+    def read(self, response: Response, *, task: protocol.Task, url: str) -> Fetched:
         """What a response with a body that was wanted holds."""
         kind = kind_of(response.headers.get('Content-Type'), url)
         if kind is None:
@@ -84,7 +82,7 @@ class Reader:
             return self._options.strategy == 'sitemap' and is_sitemap(body)
         return kind == 'xml'
 
-    def _read_html(self, response: 'Response', url: str, text: str, charset: str) -> Fetched:
+    def _read_html(self, response: Response, url: str, text: str, charset: str) -> Fetched:
         options = self._options
         extracted = read_html(
             text,
@@ -136,7 +134,7 @@ class Reader:
         return bounded(self._joiner.links(base, hrefs))
 
     def _read_text(
-        self, response: 'Response', url: str, text: str, charset: str, *, is_markdown: bool
+        self, response: Response, url: str, text: str, charset: str, *, is_markdown: bool
     ) -> Fetched:
         from silkline.crawl.documents.llms_txt import links_of
 
@@ -157,7 +155,7 @@ class Reader:
         )
         return self._page(response, draft, 'as-is' if is_kept else None, '1', text=text)
 
-    def _read_sitemap(self, response: 'Response', url: str) -> Fetched | None:
+    def _read_sitemap(self, response: Response, url: str) -> Fetched | None:
         from silkline.crawl.documents.sitemap import NotASitemap, parse_sitemap
 
         try:
@@ -176,7 +174,7 @@ class Reader:
 
     def _page(
         self,
-        response: 'Response',
+        response: Response,
         draft: PageDraft,
         extractor: str | None,
         extractor_version: str | None,
@@ -209,7 +207,7 @@ class Reader:
 
 
 def skipped(
-    response: 'Response',
+    response: Response,
     reason: protocol.SkipReason,
     *,
     links: Sequence[str] = (),

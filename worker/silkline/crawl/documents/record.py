@@ -7,16 +7,13 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from silkline import protocol
 from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Extractor
 from silkline.crawl.options import Options
+from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES
 from silkline.plugins import PageDraft, PageHook, named, version_of
-
-if TYPE_CHECKING:
-    from silkline.crawl.net.egress import Response
 
 # Longer validators are not stored: cut, they would never match.
 MAX_VALIDATOR = 1000
@@ -30,7 +27,7 @@ _ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
 
 
 def page_of(
-    response: 'Response',
+    response: Response,
     draft: PageDraft,
     *,
     extractor: str | None = None,
@@ -54,7 +51,7 @@ def page_of(
     )
 
 
-def validator(response: 'Response', name: str) -> str | None:
+def validator(response: Response, name: str) -> str | None:
     value = response.headers.get(name)
     return value if value and len(value) <= MAX_VALIDATOR else None
 
@@ -69,7 +66,7 @@ class Fingerprints:
     def __init__(self) -> None:
         self._sizes: deque[int] = deque(maxlen=16)
 
-    def of(self, response: 'Response', draft: PageDraft) -> int:
+    def of(self, response: Response, draft: PageDraft) -> int:
         if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
             return hash((draft.title, draft.markdown))
         size = len(response.body)

@@ -12,7 +12,7 @@ from silkline import protocol
 from silkline.crawl.charsets import decode
 from silkline.crawl.engine.hosts import Host
 from silkline.crawl.engine.robots import Robots, verdict_of
-from silkline.crawl.net.errors import EgressError, Refused, Unreachable
+from silkline.crawl.responses import EgressError, Refused, Unreachable
 from silkline.crawl.retries import (
     LONGEST_PAUSE_SECONDS,
     TRY_AGAIN,

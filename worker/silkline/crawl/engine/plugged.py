@@ -33,7 +33,8 @@ from silkline.plugins import (
 
 if TYPE_CHECKING:
     from silkline.crawl.fetchers.http import Get
-    from silkline.crawl.net.egress import Egress, Response, Wants
+    from silkline.crawl.net.egress import Egress, Wants
+    from silkline.crawl.responses import Response
 
 # What a fetcher gets beyond the time it was told.
 GRACE_SECONDS = 5.0
@@ -114,7 +115,7 @@ class NamedKind:
 
 @asynccontextmanager
 async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[Get]':
-    from silkline.crawl.net.egress import EgressError, Unreachable
+    from silkline.crawl.responses import EgressError, Unreachable
 
     plugin = cast(FetcherPlugin, needed(name, 'fetcher'))
 
@@ -188,7 +189,7 @@ def checked_response(response: object, *, max_bytes: int) -> 'Response':
 
     from multidict import CIMultiDict, CIMultiDictProxy
 
-    from silkline.crawl.net.egress import Response, TooLarge
+    from silkline.crawl.responses import Response, TooLarge
 
     if not isinstance(response, Response):
         raise TypeError(f'it answered with {type(response).__name__}, not with a Response')

@@ -19,7 +19,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from silkline.crawl.fetchers.chromium import CLOSE_SECONDS, BrowserMissing, Chromium
 from silkline.crawl.fetchers.proxy import Gate, Proxy
-from silkline.crawl.net.egress import Egress, Response, TooLarge, Unreachable, Wants
+from silkline.crawl.net.egress import Egress, Wants
+from silkline.crawl.responses import Response, TooLarge, Unreachable
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Route

@@ -5,25 +5,23 @@ The way is the egress itself, a browser or a plugin's; all of them are `Get`. Wh
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from silkline import protocol
 from silkline.crawl.fetched import Fetched
-from silkline.crawl.net.egress import (
+from silkline.crawl.net.egress import Wants
+from silkline.crawl.options import Options
+from silkline.crawl.responses import (
     REDIRECTS,
     BadBody,
     EgressError,
     Refused,
+    Response,
     TooLarge,
     Unreachable,
-    Wants,
 )
-from silkline.crawl.options import Options
 from silkline.crawl.retries import TRY_AGAIN, retry_after_seconds, status_text, trouble_of
 from silkline.crawl.urls import join
-
-if TYPE_CHECKING:
-    from silkline.crawl.net.egress import Response
 
 
 class Get(Protocol):
@@ -35,7 +33,7 @@ class Get(Protocol):
         max_bytes: int,
         timeout_seconds: float,
         wants: Wants,
-    ) -> 'Response': ...
+    ) -> Response: ...
 
 
 class Reader(Protocol):
@@ -50,7 +48,7 @@ class Reader(Protocol):
         """Whether the body is worth reading."""
         ...
 
-    def read(self, response: 'Response', *, task: protocol.Task, url: str) -> Fetched: ...
+    def read(self, response: Response, *, task: protocol.Task, url: str) -> Fetched: ...
 
 
 class HttpFetcher:
@@ -90,7 +88,7 @@ class HttpFetcher:
             seconds=response.seconds,
         )
 
-    def _understand(self, response: 'Response', task: protocol.Task) -> Fetched:
+    def _understand(self, response: Response, task: protocol.Task) -> Fetched:
         try:
             return self._reader.read(response, task=task, url=task.url)
         except MemoryError:
@@ -114,7 +112,7 @@ class HttpFetcher:
         return headers
 
 
-def redirected(response: 'Response', url: str) -> Fetched:
+def redirected(response: Response, url: str) -> Fetched:
     location = response.headers.get('Location')
     target = join(url, location) if location else None
     if target is None:

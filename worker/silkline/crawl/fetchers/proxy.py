@@ -13,7 +13,8 @@ from collections.abc import Coroutine, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
-from silkline.crawl.net.egress import Egress, EgressError, Refused
+from silkline.crawl.net.egress import Egress
+from silkline.crawl.responses import EgressError, Refused
 
 HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from silkline.crawl import charsets
-from silkline.crawl.net.errors import BadBody, TooLarge
+from silkline.crawl.responses import BadBody, TooLarge
 
 CHUNK_BYTES = 64 * 1024
 MOST_ENCODINGS = 2

@@ -11,7 +11,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
@@ -23,15 +22,6 @@ from can_ada import parse
 from yarl import URL
 
 from silkline.crawl.net.addresses import BAD_PORTS, AddressRules
-from silkline.crawl.net.errors import (
-    BadBody,
-    EgressError,
-    Kind,
-    Refused,
-    TooLarge,
-    Unreachable,
-    forbidden,
-)
 from silkline.crawl.net.resolver import Names, Resolve, system_resolve
 from silkline.crawl.net.session import (
     Answer,
@@ -42,24 +32,10 @@ from silkline.crawl.net.session import (
     take_in,
     translated,
 )
-
-__all__ = [
-    'BadBody',
-    'Egress',
-    'EgressError',
-    'Kind',
-    'Refused',
-    'Resolve',
-    'Response',
-    'TooLarge',
-    'Unreachable',
-    'Wants',
-    'system_resolve',
-]
+from silkline.crawl.responses import REDIRECTS, Refused, Response, Unreachable, forbidden
 
 Wants = Callable[[int, Mapping[str, str]], bool]
 
-REDIRECTS = frozenset((301, 302, 303, 307, 308))
 # Headers that are for one origin only.
 SECRETS = frozenset(('authorization', 'cookie', 'proxy-authorization'))
 MOST_ORIGINS = 4096
@@ -67,21 +43,6 @@ MOST_ORIGINS = 4096
 MOST_SOCKETS = 256
 # When one address of a host keeps silent, the next is tried beside it.
 NEXT_ADDRESS_SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """One response. `url` is the URL that was requested, as a browser would write it."""
-
-    url: str
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    # The IP address that was dialed.
-    address: str
-    # From the start of the request, name and connection included.
-    seconds: float
-    first_byte_seconds: float
 
 
 class Origin(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from silkline.crawl.net.addresses import AddressRules
-from silkline.crawl.net.errors import EgressError, Refused, Unreachable, forbidden
+from silkline.crawl.responses import EgressError, Refused, Unreachable, forbidden
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 

@@ -1,7 +1,7 @@
 """One exchange over aiohttp, as the egress needs it: a session, an answer, what went wrong.
 
 For `egress.py` alone, which decides where a request may go. This module takes in what came back,
-within its bounds, and turns every failure into one of `egress_errors.py`.
+within its bounds, and turns every failure into one of `responses.py`.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from silkline.crawl.net.decoding import Body, accepted_encodings
-from silkline.crawl.net.errors import EgressError, Refused, TooLarge, Unreachable, forbidden
 from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, Connector, LeftOver
 from silkline.crawl.net.tls import SystemTrust
+from silkline.crawl.responses import EgressError, Refused, TooLarge, Unreachable, forbidden
 
 # For sessions of others, a plugin's own: aiohttp's was made where no certificate was to be had.
 aiohttp_connector._SSL_CONTEXT_VERIFIED = SystemTrust()  # pyright: ignore[reportPrivateUsage]

@@ -1,18 +1,37 @@
-"""What may come of a request instead of a response.
+"""What a request gives: a response, or the error that says why there is none.
 
     EgressError
     ├── Refused       nothing was sent, and nothing will be: the URL is skipped
-    ├── Unreachable   no whole response; `kind` decides whether it is tried again
-    ├── TooLarge      more bytes than wanted, also when only decompression showed it
+    ├── Unreachable   no complete response; `kind` decides whether it is retried
+    ├── TooLarge      more bytes than allowed, perhaps only after decompression
     └── BadBody       the body's encoding is unknown or broken
 
-Each message is one sentence that may be shown to the owner of the crawl: it names the host as the
-URL has it, and never an address it resolved to. `egress.py` passes these names on.
+A message is one sentence that the owner of the crawl may see: it names the host as the URL has it,
+and never an address that it resolved to. Plugins import these from `silkline.plugins`.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal['dns_unknown', 'dns', 'connect', 'timeout', 'closed', 'tls', 'protocol']
+
+REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One response. `url` is the URL that was requested, as a browser would write it."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    # The IP address that was dialed.
+    address: str
+    # From the start of the request, including DNS lookup and connecting.
+    seconds: float
+    first_byte_seconds: float
 
 
 class EgressError(Exception):
@@ -30,7 +49,7 @@ class Refused(EgressError):
 
 
 class Unreachable(EgressError):
-    """The other side gave no whole response. Tried again or not by its `kind`."""
+    """The server gave no complete response. Its `kind` decides whether the URL is retried."""
 
     def __init__(self, message: str, kind: Kind) -> None:
         super().__init__(message)
@@ -38,7 +57,7 @@ class Unreachable(EgressError):
 
 
 class TooLarge(EgressError):
-    """The body has more bytes than wanted. The URL is skipped."""
+    """The body has more bytes than allowed. The URL is skipped."""
 
 
 class BadBody(EgressError):
