@@ -73,10 +73,6 @@ def up(
             file_okay=False,
         ),
     ] = None,
-    limits: Annotated[
-        bool,
-        typer.Option('--limits', help="Hold Realtime to the limits of Supabase's free tier."),
-    ] = False,
     detach: Annotated[
         bool, typer.Option('--detach', '-d', help='Return when it is ready; it goes on running.')
     ] = False,
@@ -96,10 +92,9 @@ def up(
         *([f'--host={host}'] if host != LOOPBACK else []),
         *([f'--port={port}'] if port else []),
         *([f'--migrations={migrations.absolute()}'] if migrations else []),
-        *(['--limits'] if limits else []),
     ]
     with failures_told():
-        options = read_options(port, host, migrations, limits=limits)
+        options = read_options(port, host, migrations)
         place.make()
         if detach or env:
             start_detached(place, words)
@@ -198,11 +193,8 @@ def confirm(question: str) -> None:
         raise typer.Exit(1)
 
 
-def read_options(
-    port: int | None, host: str, migrations: Path | None, *, limits: bool
-) -> 'Options':
+def read_options(port: int | None, host: str, migrations: Path | None) -> 'Options':
     with extra_needed():
-        from silkline_local.gateway.realtime import FREE_TIER
         from silkline_local.stack import Options
     if not host.strip():
         raise StackError('--host is empty: name an address, such as 127.0.0.1')
@@ -214,7 +206,6 @@ def read_options(
         dashboard=dashboard if (dashboard / 'index.html').is_file() else None,
         host=host,
         port=port,
-        limits=FREE_TIER if limits else None,
     )
 
 

@@ -22,7 +22,6 @@ from typing import NoReturn
 from silkline_local.cron import keep_queue
 from silkline_local.directory import StackDirectory
 from silkline_local.gateway.app import LOOPBACK, Gateway, Settings
-from silkline_local.gateway.realtime import Limits
 from silkline_local.keys import Keys, load_keys
 from silkline_local.lock import StackError
 from silkline_local.postgres.migrations import bootstrap, migrate
@@ -46,7 +45,6 @@ class Options:
     dashboard: Path | None = None
     host: str = LOOPBACK
     port: int | None = None
-    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,6 @@ class Stack:
                     Settings(
                         database_url=lambda role: self._postgres.url(DATABASE, role),
                         keys=keys,
-                        limits=self.options.limits,
                         dashboard=self.options.dashboard,
                     ),
                 )

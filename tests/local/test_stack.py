@@ -225,7 +225,7 @@ def test_a_database_that_is_gone_is_not_taken_for_an_empty_one(directory: Path) 
 
 def test_a_stack_that_runs_keeps_its_options_and_says_so(stack: StackProcess) -> None:
     place = str(stack.directory)
-    for words in (['--limits'], ['--detach', '--port', '6000']):
+    for words in (['--host', '127.0.0.2'], ['--detach', '--port', '6000']):
         said = run_silkline('up', '--directory', place, *words, code=1).stderr
         assert 'silkline down, then up again' in said
 

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from silkline_local.gateway.app import Gateway, Settings
-from silkline_local.gateway.realtime import Limits
 from silkline_local.keys import Keys, make_keys
 
 from tests.support.database import Database
@@ -27,12 +26,10 @@ class GatewayThread:
         database: Database,
         *,
         keys: Keys | None = None,
-        limits: Limits | None = None,
         dashboard: Path | None = None,
     ) -> None:
         self.keys = keys or make_keys()
         self._database = database
-        self._limits = limits
         self._dashboard = dashboard
         self.port = own_port()
         self._thread: threading.Thread | None = None
@@ -80,7 +77,6 @@ class GatewayThread:
         settings = Settings(
             database_url=self._database.url,
             keys=self.keys,
-            limits=self._limits,
             dashboard=self._dashboard,
         )
         try:

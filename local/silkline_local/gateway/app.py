@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 
 from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.dashboard import Dashboard
-from silkline_local.gateway.realtime import Limits, Realtime
+from silkline_local.gateway.realtime import Realtime
 from silkline_local.gateway.refusals import Refusal
 from silkline_local.gateway.rest import Rest
 from silkline_local.keys import Keys
@@ -42,7 +42,6 @@ class Settings:
 
     database_url: Callable[[str], str]
     keys: Keys
-    limits: Limits | None = None
     dashboard: Path | None = None
 
 
@@ -56,9 +55,7 @@ class Gateway:
         callers = Callers(settings.keys)
         self._rest = Rest(database_url=settings.database_url('authenticator'), callers=callers)
         self._realtime = Realtime(
-            database_url=settings.database_url('supabase_admin'),
-            callers=callers,
-            limits=settings.limits,
+            database_url=settings.database_url('supabase_admin'), callers=callers
         )
 
     async def __aenter__(self) -> Self:

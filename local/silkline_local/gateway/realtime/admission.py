@@ -5,11 +5,8 @@ is `join.py`'s business, asking the policies `authorization.py`'s; the channel i
 `socket.py`. Everything here refuses by raising `JoinRefused`, whose text is for the client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from silkline_local.gateway.callers import Caller, Callers
 from silkline_local.gateway.realtime.authorization import Asking, Authorizer
@@ -18,15 +15,8 @@ from silkline_local.gateway.realtime.channels import Channel, Hub
 from silkline_local.gateway.realtime.database import Database, Unanswered
 from silkline_local.gateway.realtime.join import JoinRefused, JoinRequest, check_token
 
-if TYPE_CHECKING:
-    from silkline_local.gateway.realtime.socket import Socket
-
 MOST_CHANNELS = 1000
 LONGEST_TOPIC_BYTES = 1024
-
-
-class TooManyJoins(JoinRefused):
-    """The client is refused, and its socket closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +30,13 @@ class Services:
     await_stream: Callable[[Channel], None]
 
 
-def check_room(hub: Hub, socket: Socket, *, wire_topic: str, channels: int) -> None:
+def check_room(wire_topic: str, *, channels: int) -> None:
     """Let no socket take more than its share. `channels` is how many it has joined."""
-    limits = hub.limits
     if wire_topic == PREFIX:
         raise JoinRefused('TopicNameRequired: You must provide a topic name')
     if len(wire_topic.encode()) > LONGEST_TOPIC_BYTES:
         raise JoinRefused(f'TopicNameTooLong: more than {LONGEST_TOPIC_BYTES} bytes')
-    if limits and not hub.is_counted(socket) and hub.connections >= limits.connections:
-        raise JoinRefused('ConnectionRateLimitReached: Too many connected users')
-    if hub.joins.is_exceeded:
-        raise TooManyJoins('ClientJoinRateLimitReached: Too many joins per second')
-    hub.joins.add()
-    most = min(limits.channels_per_connection, MOST_CHANNELS) if limits else MOST_CHANNELS
-    if channels >= most:
+    if channels >= MOST_CHANNELS:
         raise JoinRefused('ChannelRateLimitReached: Too many channels')
 
 

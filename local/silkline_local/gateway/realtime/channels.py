@@ -7,12 +7,11 @@ two topics. Joining and leaving, and what else a client may do, are decided by `
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from silkline_local.gateway.callers import Caller
 from silkline_local.gateway.realtime.broadcasts import PREFIX, Broadcast
-from silkline_local.gateway.realtime.limits import Limits, Meter
 
 if TYPE_CHECKING:
     from silkline_local.gateway.realtime.socket import Socket
@@ -64,33 +63,14 @@ class Channel:
             self.deliver(broadcast)
 
 
-@dataclass(slots=True)
 class Hub:
-    """All joined channels, and the meters that the whole project shares."""
+    """All joined channels."""
 
-    limits: Limits | None
-    messages: Meter = field(init=False)
-    joins: Meter = field(init=False)
-    _members: dict[tuple[bool, str], dict[Channel, None]] = field(init=False)
-    _counts: dict[Socket, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.messages = Meter(self.limits and self.limits.messages_per_second)
-        self.joins = Meter(self.limits and self.limits.joins_per_second)
-        self._members = {}
-        self._counts = {}
-
-    @property
-    def connections(self) -> int:
-        """Sockets that have joined something, which is how hosted Realtime counts them."""
-        return len(self._counts)
-
-    def is_counted(self, socket: Socket) -> bool:
-        return socket in self._counts
+    def __init__(self) -> None:
+        self._members: dict[tuple[bool, str], dict[Channel, None]] = {}
 
     def add(self, channel: Channel) -> None:
         self._members.setdefault((channel.is_private, channel.topic), {})[channel] = None
-        self._counts[channel.socket] = self._counts.get(channel.socket, 0) + 1
 
     def remove(self, channel: Channel) -> None:
         key = (channel.is_private, channel.topic)
@@ -100,26 +80,11 @@ class Hub:
         del members[channel]
         if not members:
             del self._members[key]
-        self._counts[channel.socket] -= 1
-        if not self._counts[channel.socket]:
-            del self._counts[channel.socket]
 
     def deliver(
         self, broadcast: Broadcast, *, topic: str, is_private: bool, sender: Channel | None = None
     ) -> None:
-        """Hand it to every member but the sender; each delivery counts as a message."""
-        members = self._members.get((is_private, topic))
-        if not members:
-            return
-        is_metered = self.limits is not None
-        for channel in tuple(members):
-            if channel is sender:
-                continue
-            channel.deliver(broadcast)
-            if is_metered:
-                self.messages.add()
-                if self.messages.is_exceeded:
-                    channel.socket.shut_down(channel, 'Too many messages per second')
-
-    def allow_payload(self, size: int) -> bool:
-        return self.limits is None or self.limits.allow_payload(size)
+        """Hand it to every member but the sender."""
+        for channel in tuple(self._members.get((is_private, topic), ())):
+            if channel is not sender:
+                channel.deliver(broadcast)

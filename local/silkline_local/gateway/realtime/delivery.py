@@ -32,12 +32,7 @@ class Delivery:
             return
         if topic is None or event is None or id is None or private is None or payload is None:
             self._drop('it has no topic, event, payload or privacy')
-        elif not self._hub.allow_payload(len(payload)):
-            self._drop('its payload is too large')
-        elif self._hub.messages.is_exceeded:
-            self._drop('there are too many messages per second')
         else:
-            self._hub.messages.add()
             name = topic.decode()
             self._hub.deliver(
                 UserBroadcast(name, event.decode(), payload, is_json=is_json, id=id.decode()),

@@ -53,10 +53,6 @@ class RestBroadcast:
         """Answer 202, whoever hears it; private messages that may not be sent are dropped."""
         caller = self._caller(request)
         messages = read_messages(await read(request))
-        for message in messages:
-            if not self._hub.allow_payload(len(message.payload)):
-                raise unprocessable({'payload': ['Payload size exceeds tenant limit']})
-        self._check_rate(len(messages))
         allowed: dict[str, bool] = {}
         for message in messages:
             if message.is_private:
@@ -64,7 +60,6 @@ class RestBroadcast:
                     allowed[message.topic] = await self._may_write(request, caller, message.topic)
                 if not allowed[message.topic]:
                     continue
-            self._hub.messages.add()
             self._hub.deliver(
                 TextBroadcast(message.topic, text_payload(message.event, message.payload)),
                 topic=message.topic,
@@ -91,9 +86,6 @@ class RestBroadcast:
         payload = await read(request)
         if is_json:
             payload = read_json(payload)
-        if not self._hub.allow_payload(len(payload)):
-            raise unprocessable({'payload': ['Payload size exceeds tenant limit']})
-        self._check_rate(1)
         is_private = request.query.get('private') == 'true'
         if is_private:
             try:
@@ -102,7 +94,6 @@ class RestBroadcast:
                 raise Refusal(422, {'message': error.message}) from error
             if not may_write:
                 raise Refusal(403, {'message': 'Unauthorized'})
-        self._hub.messages.add()
         self._hub.deliver(
             UserBroadcast(topic, event, payload, is_json=is_json),
             topic=topic,
@@ -124,18 +115,6 @@ class RestBroadcast:
             return await self._authorizer.may_write(asking(request, caller, topic))
         except Unanswered:
             return False
-
-    def _check_rate(self, count: int) -> None:
-        meter = self._hub.messages
-        if meter.limit is None:
-            return
-        if meter.is_exceeded:
-            raise Refusal(429, {'message': 'You have exceeded your rate limit'})
-        if count + meter.average > meter.limit:
-            raise Refusal(
-                429,
-                {'message': 'Too many messages to broadcast, please reduce the batch size'},
-            )
 
 
 def asking(request: web.Request, caller: Caller, topic: str) -> Asking:

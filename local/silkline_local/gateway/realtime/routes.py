@@ -22,7 +22,6 @@ from silkline_local.gateway.realtime.channels import Channel, Hub
 from silkline_local.gateway.realtime.database import Database
 from silkline_local.gateway.realtime.delivery import Delivery
 from silkline_local.gateway.realtime.frames import Version
-from silkline_local.gateway.realtime.limits import Limits
 from silkline_local.gateway.realtime.rest_broadcast import RestBroadcast
 from silkline_local.gateway.realtime.socket import Socket
 from silkline_local.gateway.realtime.stream import DatabaseStream
@@ -48,7 +47,6 @@ class Realtime:
         *,
         database_url: str,
         callers: Callers,
-        limits: Limits | None,
         ping_seconds: float = PING_SECONDS,
     ) -> None:
         self._callers = callers
@@ -57,7 +55,7 @@ class Realtime:
         # Channels that asked to be told when the stream is up, and until when they wait.
         self._expectant: dict[Channel, float] = {}
         self._database = Database(database_url)
-        self._hub = Hub(limits)
+        self._hub = Hub()
         delivery = Delivery(self._hub)
         self._stream = DatabaseStream(database_url, delivery.receive, on_up=self._announce_stream)
         authorizer = Authorizer(self._database)

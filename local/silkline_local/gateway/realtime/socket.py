@@ -14,13 +14,7 @@ import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from silkline_local.gateway.callers import Caller
-from silkline_local.gateway.realtime.admission import (
-    Services,
-    TooManyJoins,
-    admit,
-    check_read,
-    check_room,
-)
+from silkline_local.gateway.realtime.admission import Services, admit, check_read, check_room
 from silkline_local.gateway.realtime.authorization import Asking
 from silkline_local.gateway.realtime.broadcasts import (
     PREFIX,
@@ -174,7 +168,8 @@ class Socket:
             case 'presence':
                 self._reply(incoming, OK)
             case _:
-                self._services.hub.messages.add()
+                # An event that hosted Realtime ignores, too.
+                pass
 
     async def _join(self, incoming: Incoming) -> None:
         if not incoming.topic.startswith(PREFIX):
@@ -183,7 +178,7 @@ class Socket:
         topic = incoming.topic.removeprefix(PREFIX)
         services = self._services
         try:
-            check_room(services.hub, self, wire_topic=incoming.topic, channels=len(self._channels))
+            check_room(incoming.topic, channels=len(self._channels))
             request = read_join(incoming.payload)
             caller = await admit(
                 services, request, topic=topic, key_caller=self._caller, headers=self._headers
@@ -201,8 +196,6 @@ class Socket:
             replayed = await self._enter(channel, request)
         except JoinRefused as refused:
             self._refuse(incoming, str(refused))
-            if isinstance(refused, TooManyJoins):
-                await self.close(WSCloseCode.OK, 'too many joins per second')
             return
         if self._channels.get(channel.wire_topic) is not channel:
             return
@@ -239,7 +232,6 @@ class Socket:
 
     async def _broadcast(self, channel: Channel, incoming: Incoming) -> None:
         """Pass a client's message on; what it may not say is dropped without a word."""
-        hub = self._services.hub
         if channel.is_private:
             if channel.may_write is None:
                 try:
@@ -253,21 +245,14 @@ class Socket:
         push = incoming.push
         broadcast: Broadcast
         if push is not None:
-            size = len(push.payload)
             broadcast = UserBroadcast(channel.topic, push.event, push.payload, is_json=push.is_json)
         elif incoming.payload.startswith(b'{'):
-            size = len(incoming.payload)
             broadcast = TextBroadcast(channel.topic, incoming.payload)
         else:
             # Hosted Realtime's channel dies of it.
             self._close_channel(channel, event='phx_error')
             return
-        hub.messages.add()
-        if not hub.allow_payload(size):
-            if channel.wants_ack:
-                self._reply(incoming, b'{"status":"error","response":"payload_size_exceeded"}')
-            return
-        hub.deliver(
+        self._services.hub.deliver(
             broadcast,
             topic=channel.topic,
             is_private=channel.is_private,

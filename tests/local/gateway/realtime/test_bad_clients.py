@@ -425,7 +425,6 @@ def test_a_client_that_never_answers_is_dropped(database: Database, version: str
         realtime = Realtime(
             database_url=database.url('supabase_admin'),
             callers=Callers(keys),
-            limits=None,
             ping_seconds=1.0,
         )
         async with realtime:

@@ -208,6 +208,18 @@ def test_a_sender_hears_itself_only_if_it_asked_to(client: Phoenix, other: Phoen
     other.heartbeat()
 
 
+def test_a_burst_of_broadcasts_arrives_complete_and_in_order(
+    client: Phoenix, other: Phoenix
+) -> None:
+    client.join('room')
+    other.join('room')
+    for number in range(3000):
+        client.broadcast('room', 'hi', {'number': number})
+    for number in range(3000):
+        assert other.receive_broadcast()['payload'] == {'number': number}
+    other.heartbeat()
+
+
 def test_a_broadcast_is_acknowledged_only_if_asked_for(client: Phoenix, other: Phoenix) -> None:
     client.join('room', ack=True)
     assert client.receive_reply(client.broadcast('room', 'hi', {})).payload == {

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from silkline_local.gateway.realtime import Limits
 
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
@@ -191,16 +190,3 @@ def test_keys_and_tokens_are_checked(gateway: GatewayThread) -> None:
 def test_a_body_without_end_is_refused(gateway: GatewayThread, public: Phoenix) -> None:
     assert post(gateway, BATCH, b'x' * (9 * 1024 * 1024))[0] == 413
     public.heartbeat()
-
-
-def test_the_limits_hold_here_too(database: Database) -> None:
-    limits = Limits(payload_bytes=1000, messages_per_second=10)
-    with GatewayThread(database, limits=limits) as gateway:
-        large = {'x': 'y' * 2000}
-        assert post(gateway, BATCH, {'messages': [message(payload=large)]})[0] == 422
-        assert post(gateway, one('room'), large)[0] == 422
-        status, answer = post(gateway, BATCH, {'messages': [message()] * 11})
-        assert (status, answer) == (
-            429,
-            {'message': 'Too many messages to broadcast, please reduce the batch size'},
-        )

@@ -101,7 +101,7 @@ def test_a_replay_that_is_overrun_is_refused_instead_of_leaving_a_gap(
     said_meanwhile: int, is_refused: bool
 ) -> None:
     async def run() -> None:
-        hub = Hub(None)
+        hub = Hub()
         services = Services(
             callers=cast(Callers, None),
             hub=hub,
