@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from silkline.queue.realtime import Publisher, listen
+from silkline.queue.realtime import ProgressPublisher, listen
 from silkline.settings import Project
 
 from tests.support.database import Database
@@ -100,7 +100,7 @@ def test_progress_is_told_at_most_once_a_second_and_the_latest_counts(
     gateway: GatewayThread, ear: Ear
 ) -> None:
     async def scenario() -> None:
-        publisher = Publisher(project_of(gateway))
+        publisher = ProgressPublisher(project_of(gateway))
         publishing = asyncio.create_task(publisher.run())
         try:
             began_at = time.monotonic()
@@ -123,7 +123,7 @@ def test_progress_that_cannot_be_told_is_dropped_and_the_next_is_told(
     gateway: GatewayThread, ear: Ear
 ) -> None:
     async def scenario() -> None:
-        publisher = Publisher(project_of(gateway))
+        publisher = ProgressPublisher(project_of(gateway))
         publishing = asyncio.create_task(publisher.run())
         try:
             await asyncio.to_thread(gateway.stop)

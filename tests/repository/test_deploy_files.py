@@ -6,7 +6,7 @@ from pathlib import Path
 
 from silkline.cli.commands.worker import commands
 from silkline.supervisor.metrics import Metrics
-from silkline.supervisor.worker import Options
+from silkline.supervisor.worker import WorkerOptions
 from typer.main import get_command
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_every_option_that_is_set_exists() -> None:
 
 
 def test_every_host_waits_longer_than_the_worker_takes_to_hand_in() -> None:
-    grace = Options().grace_seconds
+    grace = WorkerOptions().grace_seconds
     names = 'stop-timeout|stop_grace_period|kill_timeout|ShutdownDelaySeconds|GracePeriodSeconds'
     waits = re.findall(rf'(?:{names})[ :=]+(\d+)', DOCS)
 

@@ -1,4 +1,4 @@
-"""What a runner sent reaches the queue once: in batches, by number, whatever is cut off."""
+"""A runner's results reach the queue once: in numbered batches, whatever is interrupted."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from silkline import protocol
 from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.queue.rows import Checkpoint
 from silkline.queue.rpc import Rpc
-from silkline.supervisor.checkpoints import SAVE_PAGES, SAVE_SECONDS, Batch, Saving
+from silkline.supervisor.checkpoints import SAVE_PAGES, SAVE_SECONDS, Batch, Checkpoints
 
 from tests.support.messages import results
 
@@ -23,51 +23,47 @@ PAGE = protocol.Finished(url_key=KEY, status='done')
 
 
 class Queue:
-    """Takes checkpoints; the first meets `trouble`, and one that hangs does not arrive."""
+    """Takes checkpoints. The first one raises `error`, or hangs and is not saved."""
 
-    def __init__(self, trouble: Exception | None = None, *, hangs: bool = False) -> None:
+    def __init__(self, error: Exception | None = None, *, hangs: bool = False) -> None:
         self.saved: dict[int, set[str]] = {}
         self.pages: dict[int, int] = {}
+        self.wanted: list[tuple[int, int]] = []
         self.reached = asyncio.Event()
-        self._trouble = trouble
+        self._error = error
         self._hangs = hangs
 
     async def checkpoint_crawl_job(
         self, lease_token: UUID, batch: Mapping[str, Any], *, want: int
     ) -> Checkpoint:
+        self.wanted.append((batch['seq'], want))
         self.reached.set()
         if self._hangs:
             self._hangs = False
             await asyncio.Event().wait()
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            raise trouble
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
         assert batch['seq'] not in self.saved
         self.saved[batch['seq']] = batch.keys() - {'seq'}
         self.pages[batch['seq']] = len(batch.get('finished', ()))
-        return Checkpoint(command='continue', pending=want)
+        return Checkpoint(command='continue', tasks={'pending': want})
 
 
-def saving_to(queue: Queue, *, is_wanted: bool = True) -> tuple[Saving, list[Checkpoint]]:
-    told: list[Checkpoint] = []
-    saving = Saving(
-        uuid4(),
-        uuid4(),
-        cast(Rpc, queue),
-        is_wanted=lambda: is_wanted,
-        on_saved=told.append,
-    )
-    return saving, told
+def checkpoints_to(queue: Queue) -> Checkpoints:
+    return Checkpoints(uuid4(), cast(Rpc, queue))
 
 
 @given(st.lists(results, max_size=6), st.integers(1, 10**9 - 1))
-def test_a_batch_has_the_fields_of_a_checkpoint_and_no_other(
+def test_a_batch_has_the_fields_of_a_checkpoint_and_no_others(
     messages: list[protocol.FromRunner], seq: int
 ) -> None:
-    batch = Batch()
-    assert all([batch.add(message) for message in messages])
-    sent = batch.as_json(seq)
+    batch = Batch(seq=seq)
+    for message in messages:
+        batch.add(message)
+    sent = batch.as_json()
     assert msgspec.json.decode(msgspec.json.encode(sent)) == sent
+    assert sent['seq'] == seq
     assert sent.keys() <= {
         'seq',
         'finished',
@@ -86,146 +82,156 @@ def test_a_batch_has_the_fields_of_a_checkpoint_and_no_other(
     assert len(sent.get('finished', [])) == sum(isinstance(m, protocol.Finished) for m in messages)
 
 
-def test_results_do_not_wait_for_what_is_no_result() -> None:
-    batch = Batch()
-    assert not batch.add(protocol.WantTasks(count=1))
-    assert not batch.add(protocol.Done(reason='drained'))
-    assert batch.as_json(1) == {'seq': 1}
+def test_a_batch_ignores_messages_that_are_not_results() -> None:
+    batch = Batch(seq=1)
+    batch.add(protocol.WantTasks(count=1))
+    batch.add(protocol.Done(reason='drained'))
+    assert batch.as_json() == {'seq': 1}
 
 
 def test_a_batch_is_full_before_the_database_would_refuse_it() -> None:
-    batch = Batch()
+    batch = Batch(seq=1)
     urls = [protocol.FoundUrl(url_key=KEY, url='u', depth=0)] * 5000
     while not batch.is_full:
         batch.add(protocol.Discovered(urls=urls))
     assert len(batch.discovered) <= 50_000
-    batch = Batch()
+    batch = Batch(seq=1)
     while not batch.is_full:
         batch.add(protocol.Finished(url_key=KEY, status='done'))
     assert len(batch.finished) <= 5000
 
 
-def test_a_batch_that_was_cut_off_is_sent_again_before_the_next() -> None:
-    """A link that was found is not lost with it, while its page counts as done."""
+def test_an_interrupted_batch_is_sent_again_before_the_next() -> None:
+    """Otherwise a link could be lost while the page it was found on counts as done."""
 
     async def scenario() -> None:
         queue = Queue(hangs=True)
-        saving, told = saving_to(queue)
-        saving.batch.add(LINK)
-        cut_off = asyncio.create_task(saving.save())
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(LINK)
+        interrupted = asyncio.create_task(checkpoints.save(protocol.WantTasks(count=5)))
         await queue.reached.wait()
-        cut_off.cancel()
-        await asyncio.wait([cut_off])
-        saving.batch.add(PAGE)
-        answer = await saving.save(protocol.WantTasks(count=3))
+        interrupted.cancel()
+        await asyncio.wait([interrupted])
+        await checkpoints.add(PAGE)
+        answer = await checkpoints.save(protocol.WantTasks(count=3))
 
         assert queue.saved == {1: {'discovered'}, 2: {'finished'}}
-        assert list(queue.saved) == [1, 2]
-        assert len(told) == 2
-        assert answer.pending == 3
+        # The URLs of the interrupted call are not leased: nobody waits for them any more.
+        assert queue.wanted == [(1, 5), (1, 0), (2, 3)]
+        assert answer.tasks == {'pending': 3}
 
     asyncio.run(scenario())
 
 
-def test_a_batch_waits_for_a_queue_that_is_away() -> None:
+def test_a_save_that_failed_is_repeated_with_the_same_number_and_wish() -> None:
+    """The queue may have leased the URLs of the first call: a repeated one returns the same."""
+
     async def scenario() -> None:
         queue = Queue(ApiUnavailable('away'))
-        saving, told = saving_to(queue)
-        saving.batch.add(PAGE)
-        await saving.save()
+        checkpoints = checkpoints_to(queue)
+        wish = protocol.WantTasks(count=4)
+        await checkpoints.add(PAGE)
+        with pytest.raises(ApiUnavailable):
+            await checkpoints.save(wish)
+        answer = await checkpoints.save(wish)
 
+        assert queue.wanted == [(1, 4), (1, 4)]
         assert queue.saved == {1: {'finished'}}
-        assert len(told) == 1
+        assert answer.tasks == {'pending': 4}
 
     asyncio.run(scenario())
 
 
-def test_a_batch_that_is_refused_is_not_sent_again() -> None:
+def test_results_that_came_after_a_failed_save_are_saved_with_the_next() -> None:
+    async def scenario() -> None:
+        queue = Queue(ApiUnavailable('away'))
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(LINK)
+        with pytest.raises(ApiUnavailable):
+            await checkpoints.save()
+        await checkpoints.add(PAGE)
+        await checkpoints.save()
+
+        assert queue.saved == {1: {'discovered'}, 2: {'finished'}}
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_batch_is_not_sent_again() -> None:
     async def scenario() -> None:
         queue = Queue(ApiRefused('22P02', 'no'))
-        saving, told = saving_to(queue)
-        saving.batch.add(LINK)
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(LINK)
         with pytest.raises(ApiRefused):
-            await saving.save()
-        saving.batch.add(PAGE)
-        await saving.save()
+            await checkpoints.save()
+        await checkpoints.add(PAGE)
+        await checkpoints.save()
 
         assert queue.saved == {2: {'finished'}}
-        assert len(told) == 1
 
     asyncio.run(scenario())
 
 
-def test_nothing_is_sent_that_is_not_wanted_any_more() -> None:
-    async def scenario() -> None:
-        queue = Queue()
-        saving, told = saving_to(queue, is_wanted=False)
-        saving.batch.add(PAGE)
-
-        assert (await saving.save(protocol.WantTasks(count=1))).command == 'lost'
-        assert (queue.saved, told) == ({}, [])
-
-    asyncio.run(scenario())
-
-
-def test_results_are_taken_in_while_others_are_on_their_way() -> None:
+def test_results_are_taken_in_while_a_batch_is_being_saved() -> None:
     async def scenario() -> None:
         queue = Queue(hangs=True)
-        saving, _ = saving_to(queue)
-        await saving.take(LINK)
-        await saving.take(protocol.WantTasks(count=5))
-        keeping = asyncio.create_task(saving.keep_saving(no_answer))
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(LINK)
+        saving = asyncio.create_task(checkpoints.save())
         await queue.reached.wait()
         for _ in range(500):
-            assert await saving.take(PAGE)
+            await checkpoints.add(PAGE)
+        saving.cancel()
+        await asyncio.wait([saving])
+        await checkpoints.save()
 
-        assert len(saving.batch.finished) == 500
-        keeping.cancel()
-        await asyncio.wait([keeping])
+        assert queue.pages == {1: 0, 2: 500}
 
     asyncio.run(scenario())
 
 
-def test_a_runner_waits_when_the_next_batch_is_full_too() -> None:
+def test_a_runner_waits_once_the_next_batch_is_full_too() -> None:
     async def scenario() -> None:
         queue = Queue(hangs=True)
-        saving, _ = saving_to(queue)
-        await saving.take(protocol.WantTasks(count=5))
-        keeping = asyncio.create_task(saving.keep_saving(no_answer))
+        checkpoints = checkpoints_to(queue)
+        saving = asyncio.create_task(checkpoints.save(protocol.WantTasks(count=5)))
         await queue.reached.wait()
         for _ in range(Batch.MAX_RESULTS - 1):
-            await saving.take(PAGE)
-        last = asyncio.create_task(saving.take(PAGE))
+            await checkpoints.add(PAGE)
+        last = asyncio.create_task(checkpoints.add(PAGE))
         await asyncio.wait([last], timeout=0.05)
         assert not last.done()
-        keeping.cancel()
-        await asyncio.wait([keeping])
-        await saving.save()
+        saving.cancel()
+        await asyncio.wait([saving])
+        await checkpoints.save()
+        await last
 
-        assert await last
         assert list(queue.saved) == [1, 2]
 
     asyncio.run(scenario())
 
 
-def test_a_hundred_pages_are_saved_at_once_and_a_wish_is_answered() -> None:
+def test_a_hundred_pages_or_a_wish_are_due_at_once() -> None:
     async def scenario() -> None:
-        queue = Queue()
-        saving, _ = saving_to(queue)
-        answered: asyncio.Queue[Checkpoint] = asyncio.Queue()
-        keeping = asyncio.create_task(saving.keep_saving(answered.put))
+        checkpoints = checkpoints_to(Queue())
         for _ in range(SAVE_PAGES):
-            await saving.take(PAGE)
-        await asyncio.wait_for(queue.reached.wait(), SAVE_SECONDS / 2)
-        assert queue.pages[1] == SAVE_PAGES
-        assert answered.empty()
-        await saving.take(protocol.WantTasks(count=7))
-        assert (await answered.get()).pending == 7
-        keeping.cancel()
-        await asyncio.wait([keeping])
+            await checkpoints.add(PAGE)
+        async with asyncio.timeout(SAVE_SECONDS / 2):
+            assert await checkpoints.wait_until_due() is None
+        await checkpoints.save()
+        wish = protocol.WantTasks(count=7)
+        await checkpoints.add(wish)
+        async with asyncio.timeout(SAVE_SECONDS / 2):
+            assert await checkpoints.wait_until_due() is wish
 
     asyncio.run(scenario())
 
 
-async def no_answer(answer: Checkpoint) -> None:
-    raise AssertionError(answer)
+def test_a_single_page_is_due_within_a_second() -> None:
+    async def scenario() -> None:
+        checkpoints = checkpoints_to(Queue())
+        await checkpoints.add(PAGE)
+        async with asyncio.timeout(3 * SAVE_SECONDS):
+            assert await checkpoints.wait_until_due() is None
+
+    asyncio.run(scenario())

@@ -1,19 +1,24 @@
-"""What can go wrong, and what is done about it.
+"""Every error that leaves a room, and what is done about it.
 
-SilklineError
-├── SettingsError     the environment does not say where the project is, or how to enter it
-├── NoSuchJob         a word names no job, or several
-├── ApiRefused        the API understood and said no
-├── ApiUnavailable    the API could not be asked, though it was tried again
-├── PipeError         a runner does not keep to the protocol (pipe.py)
-└── CannotStart       a runner could not be started (process.py)
+SilklineError                  one sentence for the user; commands print it and exit
+├── SettingsError              the environment or an argument is wrong
+├── NoSuchJob                  an id matches no job, or several
+├── ApiRefused                 the API answered and said no
+├── ApiUnavailable             the API could not be reached, even after retries
+├── PipeError                  the other side of the pipe broke the protocol (framing.py)
+│   ├── FrameTooLarge
+│   └── FrameMalformed
+├── CannotStart                a runner could not be started (supervisor/process.py)
+├── CrawlError                 a job asks for something that is not here (crawl/options.py)
+├── EgressError                a request got no usable response (crawl/net/errors.py)
+└── StackError                 the local stack cannot start or stop (silkline_local)
 """
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command ends. Documented in docs/reference/cli.md."""
+    """How a command ends. Documented in docs/reference/errors.md."""
 
     OK = 0
     REFUSED = 1
@@ -25,23 +30,23 @@ class ExitCode(IntEnum):
 
 
 class SilklineError(Exception):
-    """The base of all that is told to the user in one sentence."""
+    """The root: its message is one sentence for the user."""
 
     exit_code = ExitCode.REFUSED
 
 
 class SettingsError(SilklineError):
-    """A command ends; the message names the variable."""
+    """A command exits; the message names the variable or the argument."""
 
     exit_code = ExitCode.USAGE
 
 
 class NoSuchJob(SilklineError):
-    """A command ends; the message tells where the ids are, or which jobs may be meant."""
+    """A command exits; the message says where the ids are, or which jobs match."""
 
 
 class ApiRefused(SilklineError):
-    """A command ends with the API's own words; a worker decides by `code`, never by the text."""
+    """A command exits with the API's own words; a worker decides by `code`, never by the text."""
 
     def __init__(self, code: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -54,6 +59,6 @@ class ApiRefused(SilklineError):
 
 
 class ApiUnavailable(SilklineError):
-    """A command ends; a worker goes on and tries again later."""
+    """A command exits; a worker goes on and retries later."""
 
     exit_code = ExitCode.UNAVAILABLE

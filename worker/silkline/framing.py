@@ -4,6 +4,7 @@ A frame is four bytes of length, big-endian, and one JSON object whose `type` na
 Both sides import this module; the messages themselves are in `protocol.py`.
 """
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from msgspec import DecodeError as MalformedJson
@@ -44,8 +45,17 @@ def encode(message: ToRunner | FromRunner) -> bytes:
     else:
         if b'\\u0000' in body:
             body = encoder.encode(storable(to_builtins(message, str_keys=True)))
+    return frame(body, what=type(message).__name__)
+
+
+def encode_tasks(answer: Mapping[str, Any]) -> bytes:
+    """The frame of a `Tasks`, from the queue's answer as it came: only the runner decodes it."""
+    return frame(encoder.encode({'type': 'tasks', **answer}), what='Tasks')
+
+
+def frame(body: bytes, *, what: str) -> bytes:
     if len(body) > MAX_FRAME_BYTES:
-        raise FrameTooLarge(f'a {type(message).__name__} of {len(body)} bytes')
+        raise FrameTooLarge(f'a {what} of {len(body)} bytes')
     return len(body).to_bytes(HEADER_BYTES) + body
 
 

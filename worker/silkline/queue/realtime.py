@@ -1,8 +1,8 @@
-"""Realtime, for somebody who does not depend on it.
+"""Realtime, as an addition that nothing depends on.
 
-Owns the client library and its ways of going deaf: a connection or a channel that ends is made
-anew, for ever, and what a callback raises stays here. Also tells progress, and forgets it where
-it cannot. Messages are hints; whoever needs to know asks the database.
+Hides the client library and its silent failures: a connection or channel that ends is opened
+again, for ever, and an exception in a callback stays here. Also publishes progress, and drops it
+if it cannot. Messages are hints; the database has the facts.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ CLOSE_SECONDS = 2.0
 PUBLISH_EVERY_SECONDS = 1.0
 PUBLISH_SECONDS = 5.0
 
-Hear = Callable[[str, Mapping[str, Any]], None]
+OnBroadcast = Callable[[str, Mapping[str, Any]], None]
 
 
 async def listen(
-    project: Project, topic: str, hear: Hear, *, on_joined: Callable[[bool], None]
+    project: Project, topic: str, on_broadcast: OnBroadcast, *, on_joined: Callable[[bool], None]
 ) -> NoReturn:
-    """Call `hear(event, payload)` for each broadcast on a private topic, until cancelled.
+    """Call `on_broadcast(event, payload)` for each message on a private topic, until cancelled.
 
-    `on_joined` is told when listening begins, and when it has ended and is tried again.
+    `on_joined` is called with True when listening begins, and with False when it ends.
     """
     pause = FIRST_PAUSE_SECONDS
     while True:
@@ -45,7 +45,7 @@ async def listen(
         joined = asyncio.Event()
         ended = asyncio.Event()
         try:
-            await join(client, project, topic, guarded(hear), joined=joined, ended=ended)
+            await join(client, project, topic, guarded(on_broadcast), joined=joined, ended=ended)
             async with asyncio.timeout(JOIN_SECONDS):
                 await joined.wait()
             on_joined(True)
@@ -55,7 +55,7 @@ async def listen(
                     async with asyncio.timeout(LOOK_SECONDS):
                         await ended.wait()
         except Exception as error:
-            # Whatever it is, the answer is the same: without Realtime everything still works.
+            # Whatever the error, the reaction is the same: everything works without Realtime.
             logger.debug('Realtime on %s: %s', topic, error)
         finally:
             on_joined(False)
@@ -70,7 +70,7 @@ async def join(
     client: AsyncRealtimeClient,
     project: Project,
     topic: str,
-    hear: Callable[[BroadcastPayload], None],
+    on_broadcast: Callable[[BroadcastPayload], None],
     *,
     joined: asyncio.Event,
     ended: asyncio.Event,
@@ -92,37 +92,37 @@ async def join(
                 }
             },
         )
-        channel.on_broadcast('*', hear)
+        channel.on_broadcast('*', on_broadcast)
         await channel.subscribe(notice)
 
 
-def guarded(hear: Hear) -> Callable[[BroadcastPayload], None]:
-    """The library stops listening, silently, when a callback raises."""
+def guarded(on_broadcast: OnBroadcast) -> Callable[[BroadcastPayload], None]:
+    """If a callback raises, the library silently stops listening."""
 
-    def heard(message: BroadcastPayload) -> None:
+    def call(message: BroadcastPayload) -> None:
         try:
-            hear(message['event'], message['payload'])
+            on_broadcast(message['event'], message['payload'])
         except Exception:
-            logger.exception('a live message could not be used')
+            logger.exception('cannot handle a Realtime message')
 
-    return heard
+    return call
 
 
-class Publisher:
-    """Tells the latest progress of each job, at most once a second, and all jobs in one call.
+class ProgressPublisher:
+    """Publishes the latest progress of each job, at most once a second, all jobs in one call.
 
-    Over HTTP, since sending so needs no joined channel that could have ended unnoticed. What
-    cannot be told is dropped: it never delays and never fails a crawl.
+    Over HTTP, because that needs no joined channel which could have ended unnoticed. What cannot
+    be sent is dropped: it never delays or fails a crawl.
     """
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._latest: dict[str, Mapping[str, Any]] = {}
-        self._news = asyncio.Event()
+        self._has_news = asyncio.Event()
 
     def publish(self, topic: str, payload: Mapping[str, Any]) -> None:
         self._latest[topic] = payload
-        self._news.set()
+        self._has_news.set()
 
     async def run(self) -> NoReturn:
         headers = {
@@ -134,15 +134,15 @@ class Publisher:
         ) as client:
             pause = PUBLISH_EVERY_SECONDS
             while True:
-                await self._news.wait()
-                self._news.clear()
+                await self._has_news.wait()
+                self._has_news.clear()
                 latest, self._latest = self._latest, {}
-                is_told = await self._tell(client, latest)
-                # Realtime that is away is asked less and less often.
-                pause = PUBLISH_EVERY_SECONDS if is_told else min(pause * 2, LONGEST_PAUSE_SECONDS)
+                is_sent = await self._send(client, latest)
+                # While Realtime is down, try less and less often.
+                pause = PUBLISH_EVERY_SECONDS if is_sent else min(pause * 2, LONGEST_PAUSE_SECONDS)
                 await asyncio.sleep(pause)
 
-    async def _tell(
+    async def _send(
         self, client: httpx.AsyncClient, latest: Mapping[str, Mapping[str, Any]]
     ) -> bool:
         messages = [
@@ -154,8 +154,8 @@ class Publisher:
                 f'{self._project.url}/realtime/v1/api/broadcast', json={'messages': messages}
             )
         except httpx.HTTPError as error:
-            logger.debug('progress was not told: %s', error)
+            logger.debug('cannot publish progress: %s', error)
             return False
         if answer.is_error:
-            logger.debug('progress was not told: %s', answer.status_code)
+            logger.debug('cannot publish progress: %s', answer.status_code)
         return not answer.is_error

@@ -1,7 +1,6 @@
-"""What the API answers, in types.
+"""The rows and JSON that the queue's functions return, as types.
 
-Owns the shapes of rows and JSON that the queue's functions give. Unknown fields are ignored, so
-that an older worker goes on with a newer database.
+Unknown fields are ignored, so that an older worker keeps working with a newer database.
 """
 
 from datetime import datetime
@@ -19,11 +18,11 @@ TaskStatus = Literal['pending', 'in_progress', 'done', 'error', 'skipped']
 ENDED: frozenset[JobStatus] = frozenset({'completed', 'failed', 'stopped', 'cancelled'})
 
 
-class Answer(BaseModel):
+class Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra='ignore')
 
 
-class Job(Answer):
+class Job(Row):
     """A row of `crawl_jobs`."""
 
     id: UUID
@@ -55,8 +54,8 @@ class Job(Answer):
         return str(self.payload.get('url') or self.host or '')
 
 
-class Lease(Answer):
-    """What is wanted of one lease."""
+class Lease(Row):
+    """What the queue wants of one lease."""
 
     lease_token: UUID
     job_id: UUID | None
@@ -64,35 +63,28 @@ class Lease(Answer):
     status: JobStatus | None
 
 
-class Checkpoint(Answer):
-    """The answer of a checkpoint. All but `command` and `progress` is for the runner.
+class Checkpoint(Row):
+    """The answer of a checkpoint.
 
-    `next_in_seconds` is None with URLs pending when they wait for what is in progress: it may
-    give budget back. `links` are entries `{url_key, links}`, of the first keys that were asked
-    for, as many as fit.
+    `tasks` is what the runner gets, as it came: the fields of `protocol.Tasks` but `command`. The
+    supervisor does not look into it.
     """
 
     command: Command
-    drained: bool = False
-    pending: int = 0
-    next_in_seconds: float | None = None
-    tasks: list[dict[str, Any]] = []
-    links: list[dict[str, Any]] = []
-    hosts: list[dict[str, Any]] = []
-    redirected_starts: list[str] = []
-    # For whoever watches: keys of `crawl_progress`.
+    tasks: dict[str, Any] = {}
+    # What watchers see: keys of `crawl_progress`.
     progress: dict[str, Any] = {}
 
 
-class Pace(Answer):
-    """How often a worker reports, and after which silence its jobs go to another."""
+class HeartbeatSettings(Row):
+    """How often a worker reports, and after how much silence its jobs go to another."""
 
     heartbeat_every_seconds: float = 10.0
     stale_after_seconds: float = 120.0
 
 
-class Wait(Answer):
-    """What a job waits for: its time, its host, the next try of a URL, a pause of `seconds`."""
+class Wait(Row):
+    """What a job waits for: its start time, its host, the retry of a URL, a delay of `seconds`."""
 
     reason: str
     until: datetime | None = None
@@ -101,13 +93,13 @@ class Wait(Answer):
     error: str | None = None
 
 
-class Progress(Answer):
-    """A snapshot of one job. `seq` and `event_seq` tell which of two is the newer."""
+class Progress(Row):
+    """A snapshot of one job. `seq` and `event_seq` say which of two is newer."""
 
     job_id: UUID
     kind: str
     host: str | None
-    # None from a database that does not tell it.
+    # None from an older database.
     url: str | None = None
     status: JobStatus
     is_saving: bool
@@ -144,8 +136,8 @@ class Progress(Answer):
         return self.status in ENDED and not self.is_saving
 
 
-class PageRow(Answer):
-    """A URL of a job, and the version of its page that the job saw; None where there is none."""
+class PageRow(Row):
+    """A URL of a job, and the version of its page that the job saw, if there is one."""
 
     url_key: UUID
     url: str
@@ -167,17 +159,17 @@ class PageRow(Answer):
     first_seen_at: datetime | None
     last_seen_at: datetime | None
     metadata: dict[str, Any] | None
-    # Only when asked for.
+    # Only on request.
     markdown: str | None
     links: list[Any] | None
 
 
-class Reason(Answer):
+class Reason(Row):
     code: str
     text: str
 
 
-class Explanation(Answer):
+class Explanation(Row):
     """Why a job is not running."""
 
     job_id: UUID
@@ -185,15 +177,15 @@ class Explanation(Answer):
     reasons: list[Reason]
 
 
-class Workers(Answer):
+class Workers(Row):
     live: int
     late: int
     slots: int
     busy_slots: int
 
 
-class QueueStats(Answer):
-    """The queue in numbers; counts stop at `count_limit`."""
+class QueueStats(Row):
+    """The queue in numbers; no count goes beyond `count_limit`."""
 
     open: dict[str, int]
     pending: dict[str, int]
@@ -203,7 +195,7 @@ class QueueStats(Answer):
     count_limit: int
 
 
-class WorkerInfo(Answer):
+class WorkerInfo(Row):
     id: UUID
     hostname: str | None
     version: str | None
@@ -215,8 +207,8 @@ class WorkerInfo(Answer):
     last_seen_at: datetime
 
 
-class Check(Answer):
-    """One line of the doctor's."""
+class Check(Row):
+    """One check of the doctor."""
 
     check_name: str
     status: Literal['ok', 'warning', 'error']
@@ -224,7 +216,7 @@ class Check(Answer):
     hint: str
 
 
-class Event(Answer):
+class Event(Row):
     """A row of a job's history."""
 
     seq: int

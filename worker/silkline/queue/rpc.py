@@ -1,8 +1,8 @@
 """The queue over HTTP: the only module that knows the names of its functions.
 
-Every function may be called again safely, so what fails on the way is tried again, with growing
-pauses, until `patience_seconds` are over. What the API refuses is not. Answers are checked once,
-here, and come out as the types of `answers.py`.
+Every function may be called again safely, so transport errors are retried with backoff for
+`patience_seconds`. What the API refuses is not retried. Answers are validated once, here, and come
+out as the types of `rows.py`.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from silkline.queue.rows import (
     Checkpoint,
     Event,
     Explanation,
+    HeartbeatSettings,
     Job,
     JobStatus,
     Lease,
-    Pace,
     PageRow,
     Progress,
     QueueStats,
@@ -37,34 +37,34 @@ from silkline.queue.rows import (
 )
 from silkline.settings import WORKER_TOKEN, Project
 
-# API sessions are cut at 8 s by the database; what takes longer will not come.
+# The database cuts API sessions off at 8 s; an answer that takes longer will not come.
 TIMEOUT = httpx.Timeout(12.0, connect=5.0)
 PATIENCE_SECONDS = 15.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
-# The most of one lease that the queue takes; a job may ask for as much, and end a moment later.
+# The most that the queue accepts for one lease. A job may ask for as much, and end a bit later.
 MAX_RUNNING_SECONDS = 604_800.0
 
-# Classes of SQLSTATE that pass: connection, rollback, resources, lock, operator intervention.
-PASSING_CLASSES = ('08', '40', '53', '55', '57')
-# The code of an answer that is JSON and yet more than Python takes in: a number of 5000 digits.
+# SQLSTATE classes worth a retry: connection, rollback, resources, lock, operator intervention.
+TRANSIENT_CLASSES = ('08', '40', '53', '55', '57')
+# The code of an answer that Python's JSON parser refuses, such as a number of 5000 digits.
 UNREADABLE = 'unreadable'
 
 T = TypeVar('T')
 
-# Of the answer that this task got last: the client library keeps it from whoever asks, and the
-# errors of a gateway have no code in them.
+# Of the last answer to this task: the client library does not expose it, and the errors of a
+# gateway have no code of their own.
 http_status: ContextVar[int] = ContextVar('http_status', default=0)
 
 ReleaseReason = Literal['shutdown', 'later', 'worker_restarted']
 
-# Told of each attempt: the function, how it went, and how long it took.
+# Called after each attempt: the function, the outcome, and how long it took.
 OnCall = Callable[[str, Literal['ok', 'refused', 'failed'], float], None]
 
 
 class Rpc:
-    """Enter it to call; leaving it closes the connections."""
+    """An async context manager; leaving it closes the connections."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Rpc:
                 'User-Agent': f'silkline/{__version__}',
             },
             http_client=self._http,
-            # Tried again here, so that there is one policy.
+            # Retries happen in `_try`, so that there is one policy.
             retry_enabled=False,
         )
 
@@ -115,7 +115,7 @@ class Rpc:
         run_after: str | None = None,
         user_id: UUID | None = None,
     ) -> Job:
-        """One job. The key makes a repeated call answer the same one."""
+        """Enqueue one job. Called again with the same key, it returns the same job."""
         params: dict[str, object] = {
             'p_payload': payload,
             'p_kind': kind,
@@ -158,7 +158,7 @@ class Rpc:
         after: UUID | None = None,
         limit: int = 100,
     ) -> list[PageRow]:
-        """URLs of a job in the order of their keys; the last key is the next `after`."""
+        """URLs of a job, ordered by key; the last key is the next `after`."""
         params: dict[str, object] = {
             'p_job_id': str(job_id),
             'p_status': status,
@@ -202,7 +202,15 @@ class Rpc:
         self, lease_token: UUID, batch: Mapping[str, object], *, want: int
     ) -> Checkpoint:
         params = {'p_lease_token': str(lease_token), 'p_batch': batch, 'p_want': want}
-        return await self._call('checkpoint_crawl_job', params, Checkpoint)
+        answer = await self._call('checkpoint_crawl_job', params, dict[str, Any])
+        return checked(
+            Checkpoint,
+            {
+                'command': answer.pop('command', None),
+                'progress': answer.pop('progress', {}),
+                'tasks': answer,
+            },
+        )
 
     async def complete_crawl_job(
         self, lease_token: UUID, *, result: Mapping[str, object], running_seconds: float = 0.0
@@ -224,7 +232,7 @@ class Rpc:
         suspects: Sequence[UUID] | None = None,
         running_seconds: float = 0.0,
     ) -> list[Lease]:
-        """`suspects` are the URLs that were being fetched; None: any of the lease may have been."""
+        """`suspects` are the URLs that were being fetched; None means any URL of the lease."""
         params: dict[str, object] = {
             'p_lease_token': str(lease_token),
             'p_error_code': error_code,
@@ -244,7 +252,7 @@ class Rpc:
         after_seconds: int | None = None,
         running_seconds: float = 0.0,
     ) -> list[Lease]:
-        """`after_seconds` goes with the reason `later`, from 1 to 86400."""
+        """`after_seconds` goes with the reason `later`: 1 to 86400."""
         params: dict[str, object] = {
             'p_lease_token': str(lease_token),
             'p_reason': reason,
@@ -254,16 +262,16 @@ class Rpc:
             params['p_after_seconds'] = after_seconds
         return await self._call('release_crawl_job', params, list[Lease])
 
-    async def read_pace(self) -> Pace:
-        """As the operator set it; a key that may not read it goes by the defaults."""
+    async def read_heartbeat_settings(self) -> HeartbeatSettings:
+        """What the operator set; the defaults if this key may not read it."""
         request = self._client.from_('crawl_settings').select(
             'heartbeat_every_seconds,stale_after_seconds'
         )
         try:
-            rows = checked(list[Pace], await self._try('crawl_settings', request))
+            rows = checked(list[HeartbeatSettings], await self._try('crawl_settings', request))
         except ApiRefused:
-            return Pace()
-        return rows[0] if rows else Pace()
+            return HeartbeatSettings()
+        return rows[0] if rows else HeartbeatSettings()
 
     async def list_jobs(
         self, *, statuses: Sequence[JobStatus], host: str | None, limit: int
@@ -278,7 +286,7 @@ class Rpc:
         return checked(list[Job], await self._try('crawl_jobs', request))
 
     async def list_events(self, job_id: UUID) -> list[Event]:
-        """The history of a job, the oldest first."""
+        """The history of a job, oldest first."""
         request = self._client.from_('crawl_events').select('*').eq('job_id', str(job_id))
         return checked(list[Event], await self._try('crawl_events', request.order('seq')))
 
@@ -287,7 +295,7 @@ class Rpc:
         return (await self._call(function, given, list[Job]))[0]
 
     async def _call(self, function: str, params: Mapping[str, object], kind: type[T]) -> T:
-        # The library's annotation says text; any JSON goes.
+        # The library's annotation says text, but any JSON works.
         request = self._client.rpc(function, cast(dict[str, str], params))
         return checked(kind, await self._try(function, request))
 
@@ -302,18 +310,19 @@ class Rpc:
                 return data
             except APIError as error:
                 code = error.code or str(http_status.get())
-                message = error.message or 'the API refused without a word'
-                if not is_passing(code):
+                message = error.message or f'the API answered {http_status.get()} without a message'
+                if not is_transient(code):
                     self._on_call(name, 'refused', time.monotonic() - asked_at)
                     raise self._refused(code, message, error.hint) from error
                 reason = message
             except (ValueError, RecursionError) as error:
                 self._on_call(name, 'refused', time.monotonic() - asked_at)
-                raise ApiRefused(UNREADABLE, f'the answer cannot be read: {error}') from error
+                message = f'cannot parse the answer of the API: {error}'
+                raise ApiRefused(UNREADABLE, message) from error
             except httpx.RequestError as error:
                 reason = str(error) or type(error).__name__
             self._on_call(name, 'failed', time.monotonic() - asked_at)
-            # With jitter: workers that fell together do not rise together.
+            # With jitter: workers that failed together do not retry together.
             wait = pause * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
             if time.monotonic() + wait > deadline:
                 advice = 'silkline up' if self._project.is_local else 'is SUPABASE_URL right?'
@@ -322,16 +331,16 @@ class Rpc:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _refused(self, code: str, message: str, hint: str | None) -> ApiRefused:
-        """In words for somebody who does not know PostgREST."""
+        """Say it to someone who does not know PostgREST."""
         if code in ('PGRST202', 'PGRST205'):
-            message = f'the queue is not installed in {self._project.url}, or is another version'
+            message = f'the queue is not installed in {self._project.url}, or has another version'
             hint = "In your project's directory: silkline install, then supabase db push."
         elif code == '401':
             hint = f'Is SUPABASE_SECRET_KEY the secret key of {self._project.url}?'
         elif code == '42501' and self._project.token:
-            hint = hint or f'{WORKER_TOKEN} is for workers: this needs SUPABASE_SECRET_KEY.'
+            hint = hint or f'{WORKER_TOKEN} is for workers only: this needs SUPABASE_SECRET_KEY.'
         elif code == '42501':
-            hint = hint or 'The key may not do this: is SUPABASE_SECRET_KEY a secret key?'
+            hint = hint or 'This key may not do that: is SUPABASE_SECRET_KEY a secret key?'
         return ApiRefused(code, message, hint=hint)
 
 
@@ -339,11 +348,11 @@ async def note_status(response: httpx.Response) -> None:
     http_status.set(response.status_code)
 
 
-def is_passing(code: str) -> bool:
-    """Whether trying again may help: by SQLSTATE, PostgREST's own code, or an HTTP status."""
+def is_transient(code: str) -> bool:
+    """Whether a retry may help, judged by SQLSTATE, PostgREST's own code, or HTTP status."""
     if code.isdecimal() and len(code) == 3:
         return code == '429' or int(code) >= 500
-    return code.startswith('PGRST00') or (len(code) == 5 and code[:2] in PASSING_CLASSES)
+    return code.startswith('PGRST00') or (len(code) == 5 and code[:2] in TRANSIENT_CLASSES)
 
 
 def checked(kind: type[T], data: object) -> T:
@@ -352,6 +361,6 @@ def checked(kind: type[T], data: object) -> T:
     except ValidationError as error:
         raise ApiRefused(
             'answer',
-            f'the API answered what this version does not understand: {error.errors()[0]["msg"]}',
+            f'this version does not understand the answer of the API: {error.errors()[0]["msg"]}',
             hint='Are the migrations of the database as new as this program?',
         ) from error

@@ -1,42 +1,36 @@
-"""The runner's end of the pipe, for everything that runs in its event loop.
+"""The runner's end of the pipe.
 
-Sending waits while the supervisor does not read, so a crawl is never far ahead of what was
-taken from it. Listening never waits for anything but the supervisor. Without a supervisor there
-is nothing to do: the process ends.
+Sending waits while the supervisor does not read, so a crawl is never far ahead of what was taken
+from it. Without a supervisor there is nothing to do: the process exits.
 """
 
 import asyncio
 import os
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from silkline import framing, protocol
-from silkline.runner import isolation
 
 
-class Sender(Protocol):
-    """What most of a crawl needs of its link."""
+class PipeChannel:
+    """`protocol.Channel` over two file descriptors."""
 
-    async def send(self, message: protocol.FromRunner) -> None: ...
-
-
-class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._answers: asyncio.Queue[protocol.Tasks] = asyncio.Queue(maxsize=1)
         self.command: protocol.Command = 'continue'
-        # Set while the command is another than continue.
+        # Set while the command is not `continue`.
         self.leaving = asyncio.Event()
 
     @classmethod
-    async def open(cls, source: int, sink: int) -> 'Link':
+    async def open(cls, source: int, sink: int) -> 'PipeChannel':
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         await loop.connect_read_pipe(lambda: protocol, os.fdopen(source, 'rb', 0))
         flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(sink, 'wb', 0))
-        # Whoever has sent something has it out of this process: a kill takes only what is open.
+        # What was sent has left this process: a kill loses only what is still open.
         transport.set_write_buffer_limits(high=0)
         return cls(reader, asyncio.StreamWriter(transport, flow, None, loop))
 
@@ -45,17 +39,17 @@ class Link:
             self._writer.write(framing.encode(message))
             await self._writer.drain()
         except ConnectionError:
-            os._exit(isolation.LOST)
+            os._exit(protocol.EXIT_LOST)
 
     async def want_tasks(self, wish: protocol.WantTasks) -> protocol.Tasks:
-        """Have everything sent so far checked in, and get what is wished. One call at a time."""
+        """Have everything sent so far saved, and get what is wished. One call at a time."""
         await self.send(wish)
         answer = await self._answers.get()
         self.obey(answer.command)
         return answer
 
-    async def flush(self) -> None:
-        """Wait until the supervisor has everything, and say no more."""
+    async def close(self) -> None:
+        """Wait until the supervisor has read everything, and close."""
         self._writer.close()
         await self._writer.wait_closed()
 
@@ -65,23 +59,23 @@ class Link:
                 header = await self._reader.readexactly(framing.HEADER_BYTES)
                 body = await self._reader.readexactly(framing.frame_length(header))
             except asyncio.IncompleteReadError:
-                os._exit(isolation.LOST)
+                os._exit(protocol.EXIT_LOST)
             match framing.decode_to_runner(body):
                 case protocol.Tasks() as answer:
                     self._answers.put_nowait(answer)
                 case protocol.NewCommand(command=command):
                     self.obey(command)
                 case protocol.Start():
-                    raise framing.FrameMalformed('a second Start')
+                    raise framing.FrameMalformed('received a second Start')
 
-    async def stay_alive(self, every_seconds: float) -> NoReturn:
+    async def keep_alive(self, every_seconds: float) -> NoReturn:
         while True:
             await asyncio.sleep(every_seconds)
             await self.send(protocol.Alive())
 
     def obey(self, command: protocol.Command) -> None:
         if command in ('cancel', 'lost'):
-            # Whatever would still be saved is not wanted any more.
+            # Nothing that would still be saved is wanted any more.
             os._exit(0)
         self.command = command
         if command == 'continue':

@@ -1,8 +1,8 @@
-"""The subprocess of one job, started by `spawn.py`.
+"""The subprocess of one job, started by `supervisor/spawn.py`.
 
-Reads the job from its standard input, puts up the walls of `isolation.py`, then crawls, and
-speaks with its supervisor in the messages of `pipe.py`. It holds no key and knows no database.
-Imports stand where they are needed: whoever waits for the first page waits for them.
+Reads the job from standard input, sets up the sandbox (`isolation.py`), crawls, and talks to its
+supervisor in the messages of `protocol.py`. It holds no key and knows no database. Imports stand
+where they are needed: the first page is delayed until they are loaded.
 """
 
 import os
@@ -15,10 +15,10 @@ from silkline import framing, protocol
 from silkline.runner import isolation
 
 if TYPE_CHECKING:
-    from silkline.runner.channel import Link
+    from silkline.runner.channel import PipeChannel
 
-# What a crawl of pages loads, in parts.
-NEEDED = (
+# What almost every crawl imports.
+PRELOADED = (
     'asyncio',
     'silkline.runner.channel',
     'silkline.crawl.engine.loop',
@@ -30,41 +30,41 @@ NEEDED = (
 
 def main() -> NoReturn:
     try:
-        load_ahead()
+        preload()
         crawl()
     except MemoryError:
-        os._exit(isolation.OUT_OF_MEMORY)
+        os._exit(protocol.EXIT_OUT_OF_MEMORY)
     except BaseException:
         import traceback
 
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
-    # Nothing is left to tidy up, and doing so takes as long as a small crawl.
+    # Without cleaning up: it would take as long as a small crawl, and nothing needs it.
     os._exit(0)
 
 
-def load_ahead() -> None:
-    """Use the time until there is word of a job; see `Spare` in `spawn.py`."""
-    if is_spoken_to():
+def preload() -> None:
+    """Import while there is no job yet; see `Spare` in `supervisor/spawn.py`."""
+    if has_input():
         return
     from silkline.crawl.net.tls import no_certificates
 
     with no_certificates():
-        for name in NEEDED:
+        for name in PRELOADED:
             import_module(name)
-            if is_spoken_to():
+            if has_input():
                 return
 
 
-def is_spoken_to() -> bool:
+def has_input() -> bool:
     return bool(select.select([0], [], [], 0)[0])
 
 
 def crawl() -> None:
     start = read_start()
     can_fork = isolation.isolate(start.limits, supervisor_pid=start.supervisor_pid)
-    source, sink = keep_pipes()
+    source, sink = move_pipes()
 
     import asyncio
     import faulthandler
@@ -72,16 +72,13 @@ def crawl() -> None:
     import threading
 
     faulthandler.register(signal.SIGXCPU, chain=True)
-    # Of the 8 MB that a thread gets otherwise, each counts as memory in use.
+    # The default of 8 MB per thread would count as memory in use.
     threading.stack_size(1024 * 1024)
     work = run(start, can_fork=can_fork, source=source, sink=sink)
-    if start.payload.get('fetcher') == 'null':
-        asyncio.run(work)
-        return
     try:
         import uvloop
     except ImportError:
-        # There is none for Windows.
+        # Not available on Windows.
         asyncio.run(work)
     else:
         uvloop.run(work)
@@ -101,17 +98,17 @@ def read_exactly(size: int) -> bytes:
     while len(read) < size:
         chunk = os.read(0, size - len(read))
         if not chunk:
-            os._exit(isolation.LOST)
+            os._exit(protocol.EXIT_LOST)
         read += chunk
     return read
 
 
-def keep_pipes() -> tuple[int, int]:
-    """Move both pipes away from where programs read and print, out of reach of a stray one."""
+def move_pipes() -> tuple[int, int]:
+    """Move both pipes away from stdin and stdout, so that a stray print cannot break them."""
     source, sink = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     os.dup2(2, 1)
     return source, sink
 
@@ -121,33 +118,33 @@ async def run(start: protocol.Start, *, can_fork: bool, source: int, sink: int) 
 
     from silkline.crawl.engine.job import run_job
     from silkline.crawl.options import CrawlError
-    from silkline.runner.channel import Link
+    from silkline.runner.channel import PipeChannel
 
-    asyncio.get_running_loop().set_exception_handler(end_on_memory_error)
-    link = await Link.open(source, sink)
-    await link.send(protocol.Ready(pid=os.getpid(), can_fork=can_fork))
+    asyncio.get_running_loop().set_exception_handler(exit_on_memory_error)
+    channel = await PipeChannel.open(source, sink)
+    await channel.send(protocol.Ready(pid=os.getpid(), can_fork=can_fork))
     async with asyncio.TaskGroup() as side_tasks:
         sides = [
-            side_tasks.create_task(link.listen(), name='listen'),
-            side_tasks.create_task(link.stay_alive(start.alive_seconds), name='stay alive'),
+            side_tasks.create_task(channel.listen(), name='listen'),
+            side_tasks.create_task(channel.keep_alive(start.alive_seconds), name='keep alive'),
         ]
         try:
-            last = await run_job(link, start)
+            last = await run_job(channel, start)
         except CrawlError as error:
             last = protocol.Failed(error_code='payload', message=str(error), is_retryable=False)
         except Exception as error:
             last = failure(error)
-        await say_last(link, last)
+        await send_last(channel, last)
         for side in sides:
             side.cancel()
 
 
 def failure(error: BaseException) -> protocol.Failed:
-    """The first reason; the traceback goes to stderr, whose end the supervisor keeps."""
+    """The first error; the traceback goes to stderr, of which the supervisor keeps the tail."""
     import traceback
 
     if is_out_of_memory(error):
-        return protocol.Failed(error_code='oom', message='the crawl ran into its memory limit')
+        return protocol.Failed(error_code='oom', message='the crawl reached its memory limit')
     traceback.print_exception(error)
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -160,14 +157,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
-async def say_last(link: 'Link', last: protocol.Done | protocol.Failed) -> None:
-    await link.send(last)
-    await link.flush()
+async def send_last(channel: 'PipeChannel', last: protocol.Done | protocol.Failed) -> None:
+    await channel.send(last)
+    await channel.close()
 
 
-def end_on_memory_error(loop: object, context: dict[str, object]) -> None:
-    """A callback of the loop failed: nobody waits for it, so nobody else would notice."""
+def exit_on_memory_error(loop: object, context: dict[str, object]) -> None:
+    """A callback of the event loop failed: no task waits for it, so nothing else would notice."""
     error = context.get('exception')
     if isinstance(error, MemoryError):
-        os._exit(isolation.OUT_OF_MEMORY)
+        os._exit(protocol.EXIT_OUT_OF_MEMORY)
     sys.stderr.write(f'{context.get("message")}: {error!r}\n')

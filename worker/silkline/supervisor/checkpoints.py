@@ -1,37 +1,31 @@
-"""What a runner has sent, on its way to the queue: batched, numbered, saved once.
+"""The results of one lease on their way to the queue: batched, numbered, saved once.
 
-Owns the batches of one lease and their numbers. One that was cut off on its way, whatever cut it
-off, is sent again under its number before any other, so that no link is lost between two pages.
-What an answer means for the job is `job_run.py`'s.
+`Checkpoints` is a queue that `job_run.py` drives: messages of the runner go in, `save` sends them.
+A batch that was sent but not answered goes out again under its number before any other, so that no
+link is lost between two pages. What an answer means for the job is left to `job_run.py`.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 from msgspec import to_builtins
 
 from silkline import protocol
-from silkline.errors import ApiRefused, ApiUnavailable
+from silkline.errors import ApiRefused
 from silkline.queue.rows import Checkpoint
 from silkline.queue.rpc import Rpc
 
-logger = logging.getLogger(__name__)
-
-TRY_AGAIN_SECONDS = 1.0
-# A killed worker takes what is not saved with it: at most so much.
+# A worker that is killed loses what is not saved: at most this much.
 SAVE_SECONDS = 1.0
 SAVE_PAGES = 100
-MOST_REDIRECTED_STARTS = 100
+MAX_REDIRECTED_STARTS = 100
 
-LOST = Checkpoint(command='lost')
 NO_WISH = protocol.WantTasks(count=0)
 
-# Of a batch, beside seq; each is an attribute of `Batch`.
-KEYS = (
+# Fields of a batch other than `seq`; each is an attribute of `Batch`.
+FIELDS = (
     'finished',
     'retried',
     'discovered',
@@ -41,116 +35,97 @@ KEYS = (
 )
 
 
-class Saving:
-    """The way of one lease. `is_wanted` says whether saving has a purpose still.
+class Checkpoints:
+    """Results are taken in while a batch is being saved, so that crawl and database both work.
 
-    Results are taken in while others are on their way, so that a crawl and the database work at
-    the same time; when the next batch is full as well, `take` waits.
+    Once the next batch is full as well, `add` waits.
     """
 
-    def __init__(
-        self,
-        job_id: UUID,
-        lease_token: UUID,
-        rpc: Rpc,
-        *,
-        is_wanted: Callable[[], bool],
-        on_saved: Callable[[Checkpoint], None],
-    ) -> None:
-        self.batch = Batch()
-        self._job_id = job_id
+    def __init__(self, lease_token: UUID, rpc: Rpc) -> None:
         self._lease_token = lease_token
         self._rpc = rpc
-        self._is_wanted = is_wanted
-        self._on_saved = on_saved
-        self._seq = 0
-        # Sent, and not answered.
-        self._open: Batch | None = None
-        self._turn = asyncio.Lock()
-        # What the runner waits for.
+        self._batch = Batch(seq=1)
+        # Sent, but not answered; with the wish that went with it.
+        self._unanswered: tuple[Batch, protocol.WantTasks] | None = None
+        self._saving = asyncio.Lock()
         self._wish: protocol.WantTasks | None = None
         self._due = asyncio.Event()
         self._has_room = asyncio.Event()
 
-    async def take(self, message: protocol.FromRunner) -> bool:
-        """Take in a result, or the wish for more; answer whether it was one."""
+    async def add(self, message: protocol.FromRunner) -> None:
+        """Take in a result or a wish for URLs; other messages are ignored."""
         if isinstance(message, protocol.WantTasks):
             self._wish = message
             self._due.set()
-            return True
-        if not self.batch.add(message):
-            return False
-        if self.batch.is_due:
+            return
+        self._batch.add(message)
+        if self._batch.is_due:
             self._due.set()
-        while self.batch.is_full:
+        while self._batch.is_full:
             self._has_room.clear()
             await self._has_room.wait()
-        return True
 
-    async def keep_saving(self, answer_runner: Callable[[Checkpoint], Awaitable[None]]) -> NoReturn:
-        """Save what is due, and each second what is there. URLs wished for are passed on."""
+    async def wait_until_due(self) -> protocol.WantTasks | None:
+        """Wait until something has to be saved; return the runner's wish, if it has one."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_SECONDS):
                     await self._due.wait()
             self._due.clear()
             wish, self._wish = self._wish, None
-            if wish is None and not self.batch.has_results:
-                continue
-            answer = await self.save(wish or NO_WISH)
-            if wish is not None:
-                await answer_runner(answer)
+            if wish is not None or self._batch.has_results:
+                return wish
 
     async def save(self, wish: protocol.WantTasks = NO_WISH) -> Checkpoint:
-        """Save what has come, and answer the queue's answer; `lost` where it is not wanted."""
-        async with self._turn:
-            if self._open is not None:
-                await self._send(self._open, NO_WISH)
-            self._open, self.batch = self.batch, Batch()
+        """Save everything that was added, and lease the URLs of `wish`.
+
+        After `ApiUnavailable` call it again with the same wish: the queue answers with the URLs
+        that it leased the first time. After `ApiRefused` the batch is dropped, because it would
+        be refused again.
+        """
+        async with self._saving:
+            if self._unanswered is not None:
+                batch, asked_for = self._unanswered
+                is_same = asked_for is wish
+                answer = await self._send(batch, wish if is_same else NO_WISH)
+                if is_same and (wish is not NO_WISH or not self._batch.has_results):
+                    return answer
+            batch, self._batch = self._batch, Batch(seq=self._batch.seq + 1)
             self._has_room.set()
-            self._seq += 1
-            return await self._send(self._open, wish)
+            return await self._send(batch, wish)
 
     async def _send(self, batch: 'Batch', wish: protocol.WantTasks) -> Checkpoint:
-        body = batch.as_json(self._seq)
+        self._unanswered = (batch, wish)
+        body = batch.as_json()
         if wish.hosts:
             body['want_hosts'] = wish.hosts
         if wish.links:
             body['want_links'] = [str(url_key) for url_key in wish.links]
-        while self._is_wanted():
-            try:
-                answer = await self._rpc.checkpoint_crawl_job(
-                    self._lease_token, body, want=wish.count
-                )
-            except ApiUnavailable as error:
-                logger.warning('job %s: not saved yet: %s', self._job_id, error)
-                await asyncio.sleep(TRY_AGAIN_SECONDS)
-            except ApiRefused:
-                # It would be refused again; the job fails of it.
-                self._open = None
-                raise
-            else:
-                self._open = None
-                self._on_saved(answer)
-                return answer
-        return LOST
+        try:
+            answer = await self._rpc.checkpoint_crawl_job(self._lease_token, body, want=wish.count)
+        except ApiRefused:
+            self._unanswered = None
+            raise
+        self._unanswered = None
+        return answer
 
 
 class Batch:
-    """What a runner has sent since the last checkpoint, as that function takes it.
+    """Results since the last checkpoint, as `checkpoint_crawl_job` takes them.
 
-    Only results are kept; `add` answers whether the message was one. The bounds lie below those
-    of the database by the longest message, so that a full batch is never refused.
+    Its bounds are lower than the database's by the longest message, so that a full batch is
+    never refused.
     """
 
     MAX_RESULTS = 2000
     MAX_DISCOVERED = 40_000
     MAX_BYTES = 4 * 1024 * 1024
 
-    # How much is saved at once where there is time; `is_full` is what is never exceeded.
+    # A batch of this size is saved at once; `MAX_BYTES` is never exceeded.
     DUE_BYTES = 2 * 1024 * 1024
 
-    def __init__(self) -> None:
+    def __init__(self, *, seq: int) -> None:
+        self.seq = seq
         self.finished: list[protocol.Finished] = []
         self.retried: list[protocol.Retried] = []
         self.discovered: list[protocol.FoundUrl] = []
@@ -175,11 +150,12 @@ class Batch:
             or max(map(len, (self.finished, self.retried, self.hosts))) >= self.MAX_RESULTS
         )
 
-    def add(self, message: protocol.FromRunner) -> bool:
+    def add(self, message: protocol.FromRunner) -> None:
+        """Keep a result; other messages are ignored."""
         match message:
             case protocol.Finished():
                 self.finished.append(message)
-                self.bytes += 200 + rough_bytes(message.page)
+                self.bytes += 200 + estimated_bytes(message.page)
             case protocol.Retried():
                 self.retried.append(message)
             case protocol.Discovered():
@@ -189,28 +165,27 @@ class Batch:
                 self.hosts.append(message)
                 self.bytes += 200 + len(message.robots_txt or '')
             case protocol.RedirectedStart(url=url):
-                # The queue keeps no more of them.
-                if len(self.redirected_starts) < MOST_REDIRECTED_STARTS:
+                # The queue keeps no more than this.
+                if len(self.redirected_starts) < MAX_REDIRECTED_STARTS:
                     self.redirected_starts.append(url)
             case protocol.Begun(url=url):
                 self.current_url = url
             case _:
-                return False
-        return True
+                pass
 
-    def as_json(self, seq: int) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """`p_batch` of `checkpoint_crawl_job`."""
-        batch: dict[str, Any] = {'seq': seq}
-        for key in KEYS:
-            if value := getattr(self, key):
-                batch[key] = to_builtins(value, str_keys=True)
-        for key in ('finished', 'retried', 'hosts'):
-            for entry in batch.get(key, ()):
+        batch: dict[str, Any] = {'seq': self.seq}
+        for name in FIELDS:
+            if value := getattr(self, name):
+                batch[name] = to_builtins(value, str_keys=True)
+        for name in ('finished', 'retried', 'hosts'):
+            for entry in batch.get(name, ()):
                 del entry['type']
         return batch
 
 
-def rough_bytes(page: protocol.Page | None) -> int:
+def estimated_bytes(page: protocol.Page | None) -> int:
     if page is None:
         return 0
     return 500 + len(page.markdown or '') + 100 * (len(page.links) + len(page.metadata))

@@ -1,8 +1,8 @@
 """One leased job, from its claim to the end of its lease.
 
-Owns the passage between a runner and the queue: what the runner sends is saved (`saving.py`), what
-the queue answers goes to the runner, and what the user wants is obeyed. How a process is held and
-killed is `process.py`'s; which jobs are leased is `worker.py`'s.
+Connects a runner to the queue: what the runner sends is saved (`checkpoints.py`), what the queue
+answers goes to the runner, and what the user wants is obeyed. How a process is run and killed is
+in `process.py`; which jobs are leased is decided in `worker.py`.
 """
 
 import asyncio
@@ -18,32 +18,34 @@ import msgspec
 
 from silkline import protocol
 from silkline.errors import ApiRefused, ApiUnavailable
-from silkline.queue.realtime import Publisher
-from silkline.queue.rows import Checkpoint, Command, Job
+from silkline.plugins import GROUP
+from silkline.protocol import Command
+from silkline.queue.realtime import ProgressPublisher
+from silkline.queue.rows import Checkpoint, Job
 from silkline.queue.rpc import Rpc
-from silkline.supervisor.checkpoints import Saving
+from silkline.supervisor.checkpoints import NO_WISH, Checkpoints
 from silkline.supervisor.metrics import Metrics
-from silkline.supervisor.outcome import Outcome, broken
+from silkline.supervisor.outcome import Outcome, failed_outside
 from silkline.supervisor.process import CannotStart, Runner
 from silkline.supervisor.spawn import Spare
-from silkline.supervisor.tasks import beside
+from silkline.supervisor.tasks import side_tasks
 
 logger = logging.getLogger(__name__)
 
-# From pause or stop to the runner's last word; what it then has open is fetched again. The user
-# watches the button meanwhile.
-HAND_IN_SECONDS = 2.0
-TRY_AGAIN_SECONDS = 1.0
-# Of one attempt: a crawl may not fill the worker's log.
-MOST_LOG_LINES = 1000
+# How long a runner may take to finish after pause or stop; then it is killed, and its open URLs
+# are fetched again. The user is watching the button meanwhile.
+FINISH_SECONDS = 2.0
+RETRY_SECONDS = 1.0
+# Per attempt, so that a crawl cannot fill the worker's log.
+MAX_LOG_LINES = 1000
 # More than a crawl can have open.
 MAX_BEGUN = 1000
-# A browser is many processes; the memory is that of each.
+# A browser is many processes; the memory limit applies to each.
 BROWSER_LIMITS = {'processes': 512, 'memory_bytes': 2 * 1024**3, 'open_files': 4096}
 
 
 class JobRun:
-    """`run` it once; `obey` and `leave` may come at any time, from anywhere in the loop."""
+    """Call `run` once; `obey` and `shut_down` at any time, from anywhere in the event loop."""
 
     def __init__(
         self,
@@ -53,52 +55,51 @@ class JobRun:
         *,
         leased_at: float,
         metrics: Metrics,
-        publisher: Publisher,
+        publisher: ProgressPublisher,
         spare: Spare,
         allow_networks: Sequence[str] = (),
     ) -> None:
         self.job = job
         self.lease_token = lease_token
-        # On the monotonic clock; the worker moves it on.
+        # On the monotonic clock; the worker's heartbeat moves it forward.
         self.renewed_at = leased_at
-        # Whether the lease has ended, as far as anybody here knows.
+        # Whether the lease has ended, as far as this process knows.
         self.is_over = False
         self._rpc = rpc
         self._metrics = metrics
         self._publisher = publisher
         self._spare = spare
         self._allow_networks = allow_networks
-        self._started_at = time.monotonic()
+        # None once the runner has sent its first message.
+        self._started_at: float | None = time.monotonic()
         self._log_lines = 0
-        # Being fetched. What is left here when a process dies may be what killed it.
+        # URLs being fetched. If the process dies, one of them may have killed it.
         self._begun: set[UUID] = set()
-        self._saving = Saving(
-            job.id, lease_token, rpc, is_wanted=self._is_saving_wanted, on_saved=self._take_answer
-        )
+        self._checkpoints = Checkpoints(lease_token, rpc)
         self._command: Command = 'continue'
-        self._leave_at: float | None = None
-        # Not taken back: the runner has let go of URLs that only a release frees. A crawl that is
-        # resumed meanwhile hands in to its end, and is claimed again.
-        self._is_handing_in = False
+        self._shut_down_at: float | None = None
+        # Never reset: the runner has given up URLs that only a release makes available again. A
+        # job that is resumed meanwhile still finishes this run, and is then claimed again.
+        self._is_finishing = False
         self._is_ending = False
-        self._news = asyncio.Event()
+        self._has_new_command = asyncio.Event()
 
     def obey(self, command: Command) -> None:
-        """Take what the user wants now, or that the lease is lost."""
-        # While the end is being written, the calls themselves answer whether they may.
+        """Take note of what the user wants now, or that the lease is lost."""
+        # While the end is being written, the calls themselves report whether they still may.
         if command == self._command or self._command == 'lost' or self._is_ending:
             return
-        # Nobody takes back a cancel: what says otherwise was asked before it.
+        # A cancel is never taken back: anything else is older than it.
         if self._command == 'cancel' and command != 'lost':
             return
         self._command = command
-        self._is_handing_in = self._is_handing_in or command in ('pause', 'stop')
-        self._news.set()
+        self._is_finishing = self._is_finishing or command in ('pause', 'stop')
+        self._has_new_command.set()
 
-    def leave(self, within_seconds: float) -> None:
-        """Hand the job in, because the worker stops; the user wants nothing of the kind."""
-        self._leave_at = time.monotonic() + within_seconds
-        self._news.set()
+    def shut_down(self, *, within_seconds: float) -> None:
+        """Finish and release the job because the worker stops; not what the user asked for."""
+        self._shut_down_at = time.monotonic() + within_seconds
+        self._has_new_command.set()
 
     async def run(self) -> None:
         """Run the crawl to its end and write that end, whatever it is."""
@@ -106,21 +107,22 @@ class JobRun:
         try:
             outcome = await self._crawl()
         except CannotStart as error:
-            outcome = broken('start', str(error))
+            outcome = failed_outside('start', str(error))
         except ApiRefused as error:
             outcome = refused(error)
         except Exception as error:
-            logger.exception('job %s: broke in this worker', self.job.id)
-            outcome = broken('failed', f'the worker broke: {type(error).__name__}: {error}')
+            logger.exception('job %s: failed in this worker', self.job.id)
+            outcome = failed_outside('failed', f'worker error: {type(error).__name__}: {error}')
         await self._end(outcome)
 
     async def _crawl(self) -> Outcome:
-        async with Runner(self._start(), spare=self._spare) as runner:
-            return await beside(
-                self._serve(runner),
-                self._saving.keep_saving(lambda answer: self._answer(runner, answer)),
-                self._pass_commands_on(runner),
-            )
+        async with (
+            Runner(self._start(), spare=self._spare) as runner,
+            side_tasks(self._keep_saving(runner), self._pass_commands_on(runner)),
+        ):
+            async for message in runner.messages():
+                await self._take(message)
+            return await runner.wait()
 
     def _start(self) -> protocol.Start:
         return protocol.Start(
@@ -132,16 +134,10 @@ class JobRun:
             has_plugins=has_plugins(),
         )
 
-    async def _serve(self, runner: Runner) -> Outcome:
-        has_spoken = False
-        async for message in runner.messages():
-            if not has_spoken:
-                has_spoken = True
-                self._metrics.time_spawn(time.monotonic() - self._started_at)
-            await self._take(message)
-        return await runner.wait()
-
     async def _take(self, message: protocol.FromRunner) -> None:
+        if self._started_at is not None:
+            self._metrics.time_spawn(time.monotonic() - self._started_at)
+            self._started_at = None
         match message:
             case protocol.Begun(url_key=url_key) if len(self._begun) < MAX_BEGUN:
                 self._begun.add(url_key)
@@ -151,29 +147,45 @@ class JobRun:
                 self._log(level, text)
             case _:
                 pass
-        await self._saving.take(message)
+        await self._checkpoints.add(message)
 
     def _log(self, level: str, text: str) -> None:
         self._log_lines += 1
-        if self._log_lines <= MOST_LOG_LINES:
+        if self._log_lines <= MAX_LOG_LINES:
             logger.log(getattr(logging, level.upper()), 'job %s: %s', self.job.id, text)
-        elif self._log_lines == MOST_LOG_LINES + 1:
-            logger.warning('job %s: no more of its lines are logged', self.job.id)
+        elif self._log_lines == MAX_LOG_LINES + 1:
+            logger.warning('job %s: logged %d lines, no more follow', self.job.id, MAX_LOG_LINES)
 
-    async def _answer(self, runner: Runner, answer: Checkpoint) -> None:
-        # Without a lease there is nothing to answer: the process is being ended.
-        if answer.command not in ('cancel', 'lost'):
-            await runner.send(as_tasks(answer, command=self._wanted()))
+    async def _keep_saving(self, runner: Runner) -> None:
+        """Save what is due; pass the URLs that were leased on to the runner, as they came."""
+        while True:
+            wish = await self._checkpoints.wait_until_due()
+            answer = await self._save(wish or NO_WISH)
+            # Without a lease there is nothing to answer: the process is being killed.
+            if answer is None or answer.command in ('cancel', 'lost'):
+                continue
+            if wish is not None:
+                await runner.send_tasks({**answer.tasks, 'command': self._runner_command()})
 
-    def _is_saving_wanted(self) -> bool:
-        return self._command not in ('cancel', 'lost')
+    async def _save(self, wish: protocol.WantTasks = NO_WISH) -> Checkpoint | None:
+        """Save what has come in, however long the API is away; None if the lease has ended."""
+        while self._command not in ('cancel', 'lost'):
+            try:
+                answer = await self._checkpoints.save(wish)
+            except ApiUnavailable as error:
+                logger.warning('job %s: not saved yet: %s', self.job.id, error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._metrics.count_checkpoint()
+                self.obey(answer.command)
+                self._publish(answer.progress)
+                return answer
+        return None
 
-    def _take_answer(self, answer: Checkpoint) -> None:
-        self._metrics.count_checkpoint()
-        self.obey(answer.command)
-        if answer.progress:
-            told = {'job_id': str(self.job.id), 'attempt': self.job.attempt, **answer.progress}
-            self._publisher.publish(f'crawl_job:{self.job.id}', told)
+    def _publish(self, progress: Mapping[str, Any]) -> None:
+        if progress:
+            message = {'job_id': str(self.job.id), 'attempt': self.job.attempt, **progress}
+            self._publisher.publish(f'crawl_job:{self.job.id}', message)
 
     async def _pass_commands_on(self, runner: Runner) -> None:
         passed_on: Command = 'continue'
@@ -181,38 +193,38 @@ class JobRun:
         while True:
             try:
                 async with asyncio.timeout(patience):
-                    await self._news.wait()
+                    await self._has_new_command.wait()
             except TimeoutError:
-                logger.warning('job %s: does not hand in, ending its process', self.job.id)
+                logger.warning('job %s: did not finish in time, killing its process', self.job.id)
                 await runner.kill()
                 return
-            self._news.clear()
-            wanted = self._wanted()
-            if wanted in ('cancel', 'lost'):
-                logger.info('job %s: %s, ending its process', self.job.id, wanted)
+            self._has_new_command.clear()
+            command = self._runner_command()
+            if command in ('cancel', 'lost'):
+                logger.info('job %s: %s, killing its process', self.job.id, command)
                 await runner.kill()
                 return
-            if wanted != passed_on:
-                logger.info('job %s: %s, handing in', self.job.id, wanted)
-                runner.tell(protocol.NewCommand(command=wanted))
-                passed_on = wanted
+            if command != passed_on:
+                logger.info('job %s: %s, finishing open requests', self.job.id, command)
+                runner.send_command(command)
+                passed_on = command
             patience = self._patience_seconds()
 
-    def _wanted(self) -> Command:
-        """What the runner is to do: a worker that stops has it pause."""
-        if self._command == 'continue' and (self._is_handing_in or self._leave_at is not None):
+    def _runner_command(self) -> Command:
+        """What the runner has to do: a worker that shuts down pauses it."""
+        if self._command == 'continue' and (self._is_finishing or self._shut_down_at is not None):
             return 'pause'
         return self._command
 
     def _patience_seconds(self) -> float:
-        if self._is_handing_in or self._leave_at is None:
-            return HAND_IN_SECONDS
-        return max(self._leave_at - time.monotonic(), 0)
+        if self._is_finishing or self._shut_down_at is None:
+            return FINISH_SECONDS
+        return max(self._shut_down_at - time.monotonic(), 0)
 
     async def _end(self, outcome: Outcome) -> None:
-        """Write how it ended. Whoever cancels this meanwhile loses nothing: leases run out."""
+        """Write how it ended. If this is cancelled, nothing is lost: the lease runs out."""
         try:
-            await self._saving.save()
+            await self._save()
         except ApiRefused as error:
             if outcome.error_code is None:
                 outcome = refused(error)
@@ -222,7 +234,7 @@ class JobRun:
                 await self._write_end(outcome)
             except ApiUnavailable as error:
                 logger.warning('job %s: its end is not written yet: %s', self.job.id, error)
-                await asyncio.sleep(TRY_AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             except ApiRefused as error:
                 if outcome.error_code is not None:
                     logger.error('job %s: its end was refused: %s', self.job.id, error)
@@ -233,16 +245,17 @@ class JobRun:
 
     async def _write_end(self, outcome: Outcome) -> None:
         token = self.lease_token
-        if self._is_handed_in(outcome):
-            # Of a lost lease too: if it is not, it need not run out. If it is, this does nothing.
+        if self._is_released(outcome):
+            # Also if the lease seems lost: if it is not, it need not time out. If it is, this
+            # changes nothing.
             await self._rpc.release_crawl_job(
                 token, reason='shutdown', running_seconds=outcome.running_seconds
             )
             if self._command == 'lost':
                 self._metrics.count_lost()
             else:
-                self._metrics.count_released(self._released_for())
-            logger.info('job %s: given back (%s)', self.job.id, self._wanted())
+                self._metrics.count_released(self._release_reason())
+            logger.info('job %s: released (%s)', self.job.id, self._runner_command())
         elif outcome.done is not None and outcome.done.after_seconds is not None:
             seconds = outcome.done.after_seconds
             await self._rpc.release_crawl_job(
@@ -252,7 +265,9 @@ class JobRun:
                 running_seconds=outcome.running_seconds,
             )
             self._metrics.count_released('later')
-            logger.info('job %s: its site wants %d s of patience', self.job.id, seconds)
+            logger.info(
+                'job %s: released, its site asked for a pause of %d s', self.job.id, seconds
+            )
         elif outcome.done is not None:
             await self._rpc.complete_crawl_job(
                 token, result=outcome.done.result, running_seconds=outcome.running_seconds
@@ -273,35 +288,31 @@ class JobRun:
             self._metrics.count_failed(code)
             logger.warning('job %s: failed with %s: %s', self.job.id, code, message[:200])
 
-    def _released_for(self) -> str:
+    def _release_reason(self) -> str:
         return 'shutdown' if self._command == 'continue' else self._command
 
-    def _is_handed_in(self, outcome: Outcome) -> bool:
-        """Whether somebody wanted it to end, rather than its own end or error."""
+    def _is_released(self, outcome: Outcome) -> bool:
+        """Whether it ended because someone wanted it to, not by itself or by an error."""
         if self._command != 'continue' or outcome.error_code == 'killed':
             return True
-        # Paused, and resumed after its last word: it is not at its end.
+        # Paused, and resumed after the runner's last message: the crawl itself is not finished.
         return outcome.done is not None and outcome.done.reason in ('pause', 'stop')
 
 
 def refused(error: ApiRefused) -> Outcome:
-    return broken('protocol', f'the queue refused: {error}')
+    return failed_outside('protocol', f'the queue refused: {error}')
 
 
 @cache
 def has_plugins() -> bool:
-    """Looked up once: what is installed while a worker runs is there for the next one."""
-    return bool(entry_points(group='silkline.plugins'))
+    """Looked up once: plugins installed while a worker runs are found by the next worker."""
+    return bool(entry_points(group=GROUP))
 
 
 def limits_for(payload: Mapping[str, Any], *, running_seconds: float = 0.0) -> protocol.Limits:
-    # What earlier attempts have used counts; a second is left to end in good order.
+    # The time of earlier attempts counts; at least a second is left to end in good order.
     seconds = float(payload.get('max_seconds') or 3600) - running_seconds
     limits = protocol.Limits(wall_seconds=max(seconds, 1.0))
     if payload.get('fetcher') == 'browser':
         return msgspec.structs.replace(limits, **BROWSER_LIMITS)
     return limits
-
-
-def as_tasks(answer: Checkpoint, *, command: Command) -> protocol.Tasks:
-    return msgspec.convert({**answer.model_dump(), 'command': command}, protocol.Tasks)

@@ -1,8 +1,8 @@
 """How a worker logs: to stderr, one line per step, for people or for machines.
 
-Owns the two formats and the last line of defence against keys in them: whatever the code above
-did wrong, a secret that was named here, or that has the shape of one, leaves as `***`. What is
-logged, and at which level, is decided where it happens.
+Owns the two formats, and is the last line of defence against secrets in a log: the secrets it was
+given, and anything shaped like a key, are replaced by `***`. What is logged, and at which level,
+is decided where it happens.
 """
 
 import json
@@ -17,17 +17,17 @@ from typing import Literal, TextIO
 LogFormat = Literal['text', 'json']
 Redact = Callable[[str], str]
 
-# Never heard, at any level: at DEBUG, websockets and hpack write out requests with the key in them,
-# and what the others warn of is told by rpc.py and live.py.
+# Silenced at every level: at DEBUG, websockets and hpack log requests with the key in them, and
+# rpc.py and realtime.py report what the others warn about.
 CHATTY = ('h2', 'hpack', 'httpcore', 'httpx', 'postgrest', 'realtime', 'websockets')
 
 HIDDEN = '***'
-# A shorter one is no key, and would take harmless words with it.
+# Shorter strings are not keys, and replacing them would hit harmless words.
 SHORTEST_SECRET = 8
-# Keys of Supabase, JWTs, and the credentials of a URL; a part of one too, where a text was cut.
+# Supabase keys, JWTs, and credentials in URLs; also parts of them, where a text was cut.
 KEY_SHAPES = r'sb_secret_[\w-]+|\beyJ[\w-]{10,}(?:\.[\w-]*){0,2}|(?<=://)[^\s/@]+(?=@)'
 
-# A crawled site may have a say in a message; it shall not write lines or move a cursor.
+# Messages may contain text of a crawled site; it must not start new lines or move the cursor.
 CONTROLS = {
     code: f'\\x{code:02x}' if code < 256 else f'\\u{code:04x}'
     for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)
@@ -40,15 +40,15 @@ JOB = re.compile(r'job ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):')
 def set_up_logs(
     format: LogFormat = 'text', level: int | str = logging.INFO, *, secrets: Iterable[str] = ()
 ) -> None:
-    """Send what the whole process logs, warns of or dies of to stderr, in one format."""
+    """Send all logs, warnings and uncaught errors of this process to stderr, in one format."""
     handler = make_handler(format, secrets=secrets)
     logging.basicConfig(handlers=[handler], level=level, force=True)
     logging.captureWarnings(True)
-    # A line that cannot be written would be shown whole, arguments and all.
+    # Otherwise a record that fails to format would be printed with all its arguments.
     logging.raiseExceptions = False
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    sys.excepthook = log_death
+    sys.excepthook = log_uncaught
 
 
 def make_handler(
@@ -62,14 +62,14 @@ def make_handler(
 
 def redactor(secrets: Iterable[str]) -> Redact:
     """Replaces each of `secrets`, and what looks like one, by `***`."""
-    # The longest first: one may be the beginning of another.
+    # Longest first: one may be a prefix of another.
     named = sorted({one for one in secrets if len(one) >= SHORTEST_SECRET}, key=len, reverse=True)
     pattern = re.compile('|'.join([*map(re.escape, named), KEY_SHAPES]))
     return lambda text: pattern.sub(HIDDEN, text)
 
 
 class Lines(logging.Formatter):
-    """The parts of a line, redacted. Here and not in a filter, which sees no traceback."""
+    """The parts of a line, redacted here because a filter does not see tracebacks."""
 
     def __init__(self, redact: Redact) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Lines(logging.Formatter):
         try:
             text = record.getMessage()
         except Exception:
-            # A mistake in a logging call shall cost its beauty, not the line.
+            # A wrong logging call should still produce a line.
             text = f'{record.msg} {record.args}'
         return self.redact(text)
 
@@ -101,7 +101,7 @@ class TextLines(Lines):
 
 
 class JsonLines(Lines):
-    """One object per line: time, level, logger, message; job and exception where there is one."""
+    """One object per line: time, level, logger, message; job and exception if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC)
@@ -119,13 +119,11 @@ class JsonLines(Lines):
         return json.dumps(fields)
 
 
-def log_death(
+def log_uncaught(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """What Python would print of an error that nobody caught, past all that is above."""
+    """Log an uncaught error; Python itself would print it unredacted."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
     else:
-        logging.getLogger('silkline').critical(
-            'ended by an error', exc_info=(kind, error, traceback)
-        )
+        logging.getLogger('silkline').critical('uncaught error', exc_info=(kind, error, traceback))

@@ -1,15 +1,14 @@
-"""One job, one subprocess: start it, talk to it, hold it to its limits, end it.
+"""One job, one subprocess: start it, talk to it, enforce its limits, kill it.
 
     async with Runner(start) as runner:
         async for message in runner.messages():
             ...
-            await runner.send(answer)
+            await runner.send_tasks(answer)
         outcome = await runner.wait()
 
-The runner's process is `crawl_runner.py`; the walls it puts up around itself are those of
-`isolation.py`, what it says is in `pipe.py`, how it begins in `spawn.py`, and how its end is named
-in `outcome.py`. This module adds the clock, the stall detector and the kill. It calls no API and
-decides nothing about the job.
+The subprocess is `runner/main.py`, its sandbox `runner/isolation.py`, the messages `protocol.py`.
+How it is started is in `spawn.py`, how its end is named in `outcome.py`. This module adds the
+clock, the stall detector and the kill. It calls no API and decides nothing about the job.
 """
 
 import asyncio
@@ -19,16 +18,15 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
-from silkline import framing, protocol
+from silkline import framing, linux, protocol
 from silkline.errors import SilklineError
-from silkline.runner import isolation
 from silkline.supervisor.outcome import ERROR_CODES, Outcome, code_of, oom_kills
 from silkline.supervisor.spawn import (
     Spare,
@@ -46,11 +44,11 @@ STDERR_TAIL_BYTES = 8 * 1024
 
 
 class CannotStart(SilklineError):
-    """The machine has no process or descriptor left. The job fails as `start`, and is retried."""
+    """The machine is out of processes or descriptors. The job fails as `start` and is retried."""
 
 
 class Runner:
-    """The subprocess of one job. Leaving the context kills and reaps all that is left of it."""
+    """The subprocess of one job. Leaving the context kills and reaps whatever is left of it."""
 
     def __init__(
         self,
@@ -72,14 +70,12 @@ class Runner:
         self._stderr = Tail(STDERR_TAIL_BYTES)
         self._verdict: tuple[str, str] | None = None
         self._last: protocol.Done | protocol.Failed | None = None
-        self._is_read_up = False
+        self._is_at_end = False
         self._outcome: Outcome | None = None
-
-    # Life
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        # Before there is a process: what cannot be sent costs none.
+        # Before there is a process: a job that cannot be encoded does not start one.
         job = framing.encode(self.start)
         self._oom_kills = oom_kills()
         self._ended: asyncio.Future[int] = loop.create_future()
@@ -87,26 +83,26 @@ class Runner:
             self._process, self.mark = self._start_process()
         except OSError as error:
             self._remove_scratch()
-            raise CannotStart(f'no process for the crawl: {error}') from error
+            raise CannotStart(f'cannot start a process for the crawl: {error}') from error
         self._started_at = time.monotonic()
         self.pid = self._process.pid
         self._ended.add_done_callback(lambda _: living.discard(self.pid))
         try:
-            self._watch_end(loop)
+            self._reap_on_exit(loop)
             await self._open_pipes(loop)
         except BaseException as error:
-            # Blocks: whatever would be waited with is what could not be had.
+            # Blocking: what an asynchronous wait needs is what just failed.
             end_process(self._process)
             self._remove_scratch()
             if isinstance(error, OSError):
-                raise CannotStart(f'no pipe to the crawl: {error}') from error
+                raise CannotStart(f'cannot open the pipes of the crawl: {error}') from error
             raise
         self._side_tasks = asyncio.TaskGroup()
         await self._side_tasks.__aenter__()
         self._watch = self._side_tasks.create_task(
             self._watch_clock(), name=f'clock of runner {self.pid}'
         )
-        # May be longer than the pipe holds; the transport sends the rest as it is read.
+        # May exceed the buffer of the pipe; the transport sends the rest as it is read.
         self._stdin.write(job)
         return self
 
@@ -117,10 +113,10 @@ class Runner:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await uninterrupted(self._clear_away())
+            await uninterrupted(self._clean_up())
         except asyncio.CancelledError as cancelled:
             kind, error = type(cancelled), cancelled
-        # Only a cancellation may be the group's own, when a side task broke.
+        # Only a cancellation can come from the group itself, when a side task failed.
         if isinstance(error, asyncio.CancelledError):
             await self._side_tasks.__aexit__(kind, error, traceback)
         else:
@@ -133,9 +129,9 @@ class Runner:
             return taken
         return start_process(self.command, scratch=self._scratch)
 
-    async def _clear_away(self) -> None:
+    async def _clean_up(self) -> None:
         await self.kill()
-        # A browser's profile is thousands of files.
+        # In a thread: a browser profile is thousands of files.
         if self._scratch is not None:
             await asyncio.to_thread(self._remove_scratch)
 
@@ -143,32 +139,32 @@ class Runner:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    # Talk
+    # Messages
 
     async def messages(self) -> AsyncIterator[protocol.FromRunner]:
-        """What the runner says, up to its Done or Failed, or until it is dead.
+        """What the runner sends, up to Done or Failed, or until it is dead.
 
-        Nothing is read ahead, so a runner waits for a supervisor that is busy; the stall
-        detector runs only while this one is waiting.
+        Nothing is read ahead, so a runner waits for a busy supervisor. The stall detector runs
+        only while the supervisor is waiting.
         """
-        while self._last is None and not self._is_read_up:
+        while self._last is None and not self._is_at_end:
             try:
                 async with asyncio.timeout(self.limits.stall_seconds):
                     message = await self._read()
             except TimeoutError:
-                await self._condemn(
-                    'stalled', f'no message for {self.limits.stall_seconds:g} s', trace=True
+                await self._kill_for(
+                    'stalled', f'sent no message for {self.limits.stall_seconds:g} s', trace=True
                 )
-                self._is_read_up = True
+                self._is_at_end = True
             except framing.PipeError as error:
-                await self._condemn('protocol', str(error))
-                self._is_read_up = True
+                await self._kill_for('protocol', str(error))
+                self._is_at_end = True
             else:
                 match message:
                     case None:
-                        self._is_read_up = True
+                        self._is_at_end = True
                     case protocol.Ready():
-                        self._believe(message)
+                        self._note_ready(message)
                     case protocol.Alive():
                         pass
                     case protocol.Done() | protocol.Failed():
@@ -177,60 +173,63 @@ class Runner:
                     case _:
                         yield message
 
-    def _believe(self, ready: protocol.Ready) -> None:
-        """Take the runner's word on its walls, once: it is given before any page is seen."""
+    def _note_ready(self, ready: protocol.Ready) -> None:
+        """Trust the first Ready only: it is sent before the runner has seen any page."""
         if self._crawl_pid == 0:
             self.can_fork = ready.can_fork
             self._crawl_pid = ready.pid
 
-    async def send(self, message: protocol.Tasks) -> None:
-        """Wait until the runner takes it in; nobody does once the runner is dead."""
+    async def send_tasks(self, answer: Mapping[str, Any]) -> None:
+        """Send the fields of a `Tasks`, and wait until the runner has read them, or is dead."""
         try:
             async with asyncio.timeout(self.limits.stall_seconds):
-                self._stdin.write(framing.encode(message))
+                self._stdin.write(framing.encode_tasks(answer))
                 await self._stdin.drain()
         except ConnectionError:
             pass
         except TimeoutError:
-            await self._condemn(
-                'stalled', f'nothing read for {self.limits.stall_seconds:g} s', trace=True
+            await self._kill_for(
+                'stalled', f'read nothing for {self.limits.stall_seconds:g} s', trace=True
             )
 
-    def tell(self, message: protocol.NewCommand) -> None:
-        """Say it without waiting: whoever says so may have to kill next."""
-        self._stdin.write(framing.encode(message))
+    def send_command(self, command: protocol.Command) -> None:
+        """Send without waiting: the caller may have to kill next."""
+        self._stdin.write(framing.encode(protocol.NewCommand(command=command)))
 
     # End
 
     async def wait(self) -> Outcome:
-        """Let the runner end by itself, for a few seconds if it has said its last word."""
+        """Wait until the runner exits by itself; after its last message, for a few seconds."""
         if self._outcome is None:
-            if self._last is not None or self._is_read_up:
+            if self._last is not None or self._is_at_end:
                 try:
                     async with asyncio.timeout(self.limits.exit_seconds):
                         await asyncio.shield(self._ended)
                 except TimeoutError:
-                    self._verdict = self._verdict or ('protocol', 'it fell silent and lived on')
+                    self._verdict = self._verdict or (
+                        'protocol',
+                        'did not exit after its last message',
+                    )
             else:
                 await asyncio.shield(self._ended)
             await uninterrupted(self._end_group())
         return self._finish()
 
     async def kill(self) -> Outcome:
-        """End the runner and all its children now; returns when they are gone."""
+        """Kill the runner and all its children; return when they are gone."""
         if self._outcome is None:
             if self._last is None and not self._ended.done():
-                self._verdict = self._verdict or ('killed', 'ended by the supervisor')
+                self._verdict = self._verdict or ('killed', 'killed by the supervisor')
             await uninterrupted(self._end_group())
         return self._finish()
 
-    async def _condemn(self, code: str, why: str, *, trace: bool = False) -> None:
-        """End the runner for breaking a rule; the first one broken is the one told."""
+    async def _kill_for(self, code: str, why: str, *, trace: bool = False) -> None:
+        """Kill the runner for breaking a rule; the first broken rule is the one reported."""
         if self._verdict is None and not self._ended.done():
             self._verdict = (code, why)
-        # The id is the runner's word: no signal goes to a process that is not its own.
+        # The runner reported this pid itself: never signal a process that is not its own.
         if trace and not self._ended.done() and self._crawl_pid in (self.pid, *self._children()):
-            # faulthandler writes where the crawl hangs to stderr, and dies of it.
+            # faulthandler writes to stderr where the crawl hangs, and the signal kills it.
             with contextlib.suppress(ProcessLookupError, TimeoutError):
                 os.kill(self._crawl_pid, signal.SIGABRT)
                 async with asyncio.timeout(0.3):
@@ -238,7 +237,7 @@ class Runner:
         await uninterrupted(self._end_group())
 
     async def _end_group(self) -> None:
-        """Kill until nothing is left: children first, while their parents still tell them."""
+        """Kill until nothing is left: children first, while their parents still lead to them."""
         killed: set[int] = set()
         if self.can_fork and not self._ended.done():
             self._freeze_group()
@@ -251,20 +250,20 @@ class Runner:
                 await asyncio.sleep(0.001)
             if self._ended.done():
                 break
-            # Not reaped yet, so the id of the group is still its own.
+            # Not reaped yet, so the group id cannot have been reused.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             await asyncio.shield(self._ended)
         reap(killed)
 
     def _freeze_group(self) -> None:
-        """At one blow, so that nobody forks meanwhile; but not the warden, who may outlive us."""
+        """Stop all at once, so that none can fork meanwhile; the warden must go on."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGSTOP)
             os.kill(self.pid, signal.SIGCONT)
 
     def _children(self) -> set[int]:
-        return isolation.descendants(self.pid, session=self.pid, mark=self.mark)
+        return linux.descendants(self.pid, session=self.pid, mark=self.mark)
 
     def _finish(self) -> Outcome:
         if self._outcome is None:
@@ -272,10 +271,10 @@ class Runner:
             self._stdout_transport.close()
             self._watch.cancel()
             self._close_stderr()
-            self._outcome = self._name_the_end(self._ended.result())
+            self._outcome = self._make_outcome(self._ended.result())
         return self._outcome
 
-    def _name_the_end(self, status: int) -> Outcome:
+    def _make_outcome(self, status: int) -> Outcome:
         outcome = Outcome(
             done=None,
             error_code=None,
@@ -301,10 +300,10 @@ class Runner:
             is_retryable=is_retryable and ERROR_CODES[code.partition(':')[0]].is_retryable,
         )
 
-    # Plumbing
+    # Process and pipes
 
-    def _watch_end(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Reap the process when it ends; a thread waits for it where there is no pidfd."""
+    def _reap_on_exit(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Reap the process when it exits; where there is no pidfd, a thread waits for it."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
@@ -340,7 +339,7 @@ class Runner:
             loop.add_reader(stderr.fileno(), self._read_stderr)
             transport, _ = await loop.connect_write_pipe(lambda: flow, stdin)
         except BaseException:
-            # The loop would take the next pipes of these numbers for ones that it watches.
+            # Otherwise the loop would take the next pipes with these numbers for these.
             self._stdout_transport.close()
             loop.remove_reader(stderr.fileno())
             raise
@@ -351,12 +350,12 @@ class Runner:
             header = await self._stdout.readexactly(framing.HEADER_BYTES)
             body = await self._stdout.readexactly(framing.frame_length(header))
         except asyncio.IncompleteReadError:
-            # Cut short by its own death: the signal says more than half a frame does.
+            # The runner died in the middle of a frame: its signal says more than the rest would.
             return None
         return framing.decode_from_runner(body)
 
     def _read_stderr(self) -> bool:
-        """Keep the end of what is there; answer whether there may be more."""
+        """Keep the tail of what is there; return whether there may be more."""
         stderr = self._process.stderr
         if stderr is None or stderr.closed:
             return False
@@ -371,7 +370,7 @@ class Runner:
         return bool(chunk)
 
     def _close_stderr(self) -> None:
-        # A pipe holds no more than 1 MB, so this ends even when an escaped child writes on.
+        # A pipe holds at most 1 MB, so this ends even if an escaped child keeps writing.
         for _ in range(16):
             if not self._read_stderr():
                 break
@@ -381,18 +380,18 @@ class Runner:
             stderr.close()
 
     async def _watch_clock(self) -> None:
-        # A crawl with a warden is one of the warden's children itself.
+        # With a warden, the crawl itself is one of its children.
         allowed = self.limits.processes + 1 if self.limits.processes else 0
         ends_at = self._started_at + self.limits.wall_seconds
         while (left := ends_at - time.monotonic()) > 0:
-            # In short steps while there are children to count; `can_fork` is known later.
+            # In short steps while there may be children to count.
             await asyncio.sleep(min(left, 0.1 if self.can_fork else 1.0))
-            if self.can_fork and len(isolation.descendants(self.pid, session=self.pid)) > allowed:
-                why = f'more than {self.limits.processes} child processes'
-                await self._condemn('processes', why)
+            if self.can_fork and len(linux.descendants(self.pid, session=self.pid)) > allowed:
+                why = f'started more than {self.limits.processes} child processes'
+                await self._kill_for('processes', why)
                 return
-        why = f'running for more than {self.limits.wall_seconds:g} s'
-        await self._condemn('timeout', why, trace=True)
+        why = f'ran for more than {self.limits.wall_seconds:g} s'
+        await self._kill_for('timeout', why, trace=True)
 
 
 class Tail:

@@ -1,27 +1,31 @@
-"""Tasks of asyncio that belong together, or must not be broken off."""
+"""Asyncio tasks that run beside other work, and work that must not be interrupted."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar('T')
 
 
-async def beside(work: Coroutine[Any, Any, T], *sides: Coroutine[Any, Any, object]) -> T:
-    """Do `work` with `sides` beside it. What breaks first breaks all; `sides` end with `work`."""
+@asynccontextmanager
+async def side_tasks(*coroutines: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
+    """Run `coroutines` while the block runs, and cancel them when it ends.
+
+    If one of them fails, the block is cancelled and its error is raised here.
+    """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(side, name=side.__qualname__) for side in sides]
-            result = await work
+            tasks = [group.create_task(one, name=one.__qualname__) for one in coroutines]
+            yield
             for task in tasks:
                 task.cancel()
-        return result
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Finish `work` even when cancelled, then be cancelled."""
+    """Finish `work` even if this task is cancelled; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
