@@ -1,21 +1,17 @@
-"""What the database itself broadcasts: after the commit, in order, and once more on request."""
+"""What the database itself broadcasts: after the commit and in order."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 import pytest
-from realtime.types import ReplayOption
 
 from tests.support.database import Session
 from tests.support.live_clients import Broadcast, Channel, Live, LiveClient, Options
 from tests.support.project import Project, User, own_kind
 
 
-async def join(client: LiveClient, topic: str, replay: ReplayOption | None = None) -> Channel:
+async def join(client: LiveClient, topic: str) -> Channel:
     """Join a private channel, and wait until broadcasts of the database flow."""
     broadcast: Options = {'replication_ready': True}
-    if replay is not None:
-        broadcast['replay'] = replay
     channel = await client.join(topic, private=True, broadcast=broadcast)
     assert await channel.next_state() == 'SUBSCRIBED', channel.reasons
     await channel.replication()
@@ -189,60 +185,6 @@ async def test_a_public_message_of_the_database_reaches_public_channels_only(
         assert [told.event for told in await overheard.hear_all(2)] == ['for all', 'for all again']
 
 
-async def test_what_was_missed_can_be_replayed(live: Live, project: Project, owner: User) -> None:
-    job_id = project.enqueue(owner)['id']
-    for button in ('pause', 'resume', 'pause'):
-        await press(project, owner, f'{button}_crawl_job', job_id)
-    async with live.connect(project.publishable_key, owner.token) as browser:
-        heard = await join(browser, f'crawl_job:{job_id}', {'since': an_hour_ago()})
-        replayed = await heard.hear_all(3)
-        await press(project, owner, 'cancel_crawl_job', job_id)
-        live_one = await heard.hear()
-
-        assert [told.payload['seq'] for told in replayed] == [2, 3, 4]
-        assert [told.is_replayed for told in replayed] == [True, True, True]
-        assert (live_one.payload['seq'], live_one.is_replayed) == (5, False)
-
-
-async def test_a_limited_replay_has_the_newest(live: Live, project: Project, owner: User) -> None:
-    job_id = project.enqueue(owner)['id']
-    async with live.connect(project.publishable_key, owner.token) as browser:
-        # Told by then: what is left out of the replay is not on its way either.
-        witness = await join(browser, f'crawl_job:{job_id}')
-        for button in ('pause', 'resume', 'pause'):
-            await press(project, owner, f'{button}_crawl_job', job_id)
-        await witness.hear_all(3)
-    async with live.connect(project.publishable_key, owner.token) as browser:
-        heard = await join(browser, f'crawl_job:{job_id}', {'since': an_hour_ago(), 'limit': 2})
-
-        assert [told.payload['seq'] for told in await heard.hear_all(2)] == [3, 4]
-        await press(project, owner, 'cancel_crawl_job', job_id)
-        assert (await heard.hear()).payload['seq'] == 5
-
-
-async def test_a_replay_is_refused_to_strangers(
-    live: Live, project: Project, owner: User, stranger: User
-) -> None:
-    job_id = project.enqueue(owner)['id']
-    async with live.connect(project.publishable_key, stranger.token) as client:
-        channel = await client.join(
-            f'crawl_job:{job_id}', private=True, broadcast={'replay': {'since': an_hour_ago()}}
-        )
-
-        assert await channel.next_state() == 'CHANNEL_ERROR'
-
-
-async def test_a_replay_keeps_to_its_topic(live: Live, project: Project, owner: User) -> None:
-    other, job_id = project.enqueue(owner)['id'], project.enqueue(owner)['id']
-    await press(project, owner, 'pause_crawl_job', other)
-    await press(project, owner, 'pause_crawl_job', job_id)
-    async with live.connect(project.publishable_key, owner.token) as browser:
-        heard = await join(browser, f'crawl_job:{job_id}', {'since': an_hour_ago()})
-        await press(project, owner, 'cancel_crawl_job', job_id)
-
-        assert {told.payload['job_id'] for told in await heard.hear_all(2)} == {job_id}
-
-
 async def test_workers_are_woken_by_a_new_job(live: Live, project: Project, owner: User) -> None:
     async with live.connect(project.secret_key) as worker:
         heard = await join(worker, 'crawl_workers')
@@ -253,8 +195,3 @@ async def test_workers_are_woken_by_a_new_job(live: Live, project: Project, owne
         while (told := await heard.hear()).payload.get('kinds') != [kind]:
             pass
         assert told.event == 'wake'
-
-
-def an_hour_ago() -> int:
-    """In milliseconds: the clocks of a hosted project and of this machine may differ."""
-    return int((datetime.now(UTC) - timedelta(hours=1)).timestamp() * 1000)

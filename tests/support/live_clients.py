@@ -35,7 +35,6 @@ Options = RealtimeChannelBroadcastConfig
 class Broadcast:
     event: str
     payload: dict[str, Any]
-    is_replayed: bool = False
 
 
 class Channel:
@@ -75,8 +74,7 @@ class Channel:
         self._states.put_nowait(state)
 
     def told_broadcast(self, message: Any) -> None:
-        is_replayed = bool(message.get('meta', {}).get('replayed'))
-        self._broadcasts.put_nowait(Broadcast(message['event'], message['payload'], is_replayed))
+        self._broadcasts.put_nowait(Broadcast(message['event'], message['payload']))
 
     def told_system(self, status: str, message: str) -> None:
         if status == 'error':

@@ -12,7 +12,7 @@ from silkline_local.gateway.callers import Caller, Callers
 from silkline_local.gateway.realtime.authorization import Asking, Authorizer
 from silkline_local.gateway.realtime.broadcasts import PREFIX
 from silkline_local.gateway.realtime.channels import Channel, Hub
-from silkline_local.gateway.realtime.database import Database, Unanswered
+from silkline_local.gateway.realtime.database import Unanswered
 from silkline_local.gateway.realtime.join import JoinRefused, JoinRequest, check_token
 
 MOST_CHANNELS = 1000
@@ -25,7 +25,6 @@ class Services:
 
     callers: Callers
     hub: Hub
-    database: Database
     authorizer: Authorizer
     await_stream: Callable[[Channel], None]
 
@@ -47,10 +46,10 @@ async def admit(
     caller = key_caller if request.token is None else check_token(services.callers, request.token)
     if request.wants_changes:
         raise JoinRefused('PostgresChangesNotSupported: the local stack has broadcasts only')
+    if request.wants_replay:
+        raise JoinRefused('UnableToReplayMessages: the local stack does not replay broadcasts')
     if request.is_private:
         await check_read(services.authorizer, Asking(caller, topic, headers))
-    elif request.names_replay:
-        raise JoinRefused('UnableToReplayMessages: Replay is not allowed for public channels')
     return caller
 
 

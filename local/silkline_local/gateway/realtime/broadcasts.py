@@ -19,9 +19,7 @@ PREFIX = 'realtime:'
 
 
 class Broadcast(Protocol):
-    """What a channel delivers. `id` is the row's when it came from the database."""
-
-    id: str | None
+    """What a channel delivers."""
 
     def frame(self, version: Version) -> bytes | None:
         """The frame for clients of that version; none when they cannot be told."""
@@ -31,10 +29,9 @@ class Broadcast(Protocol):
 class TextBroadcast:
     """A payload object that clients get as it was sent: `{type, event, payload}`."""
 
-    __slots__ = ('_frames', '_payload', '_topic', 'id')
+    __slots__ = ('_frames', '_payload', '_topic')
 
     def __init__(self, topic: str, payload: bytes) -> None:
-        self.id: str | None = None
         self._topic = PREFIX + topic
         self._payload = payload
         self._frames: dict[Version, bytes] = {}
@@ -50,9 +47,12 @@ class TextBroadcast:
 
 
 class UserBroadcast:
-    """A payload with its event beside it: bytes for version 2, put into JSON for version 1."""
+    """A payload with its event beside it: bytes for version 2, put into JSON for version 1.
 
-    __slots__ = ('_event', '_frames', '_is_json', '_meta', '_payload', '_topic', 'id')
+    `id` is the row's when it came from the database.
+    """
+
+    __slots__ = ('_event', '_frames', '_is_json', '_meta', '_payload', '_topic')
 
     def __init__(
         self,
@@ -62,17 +62,12 @@ class UserBroadcast:
         *,
         is_json: bool,
         id: str | None = None,
-        is_replayed: bool = False,
     ) -> None:
-        self.id = id
         self._topic = PREFIX + topic
         self._event = event
         self._payload = payload
         self._is_json = is_json
-        self._meta = b''
-        if id is not None:
-            replayed = b',"replayed":true' if is_replayed else b''
-            self._meta = b'{"id":%b%b}' % (quote(id), replayed)
+        self._meta = b'' if id is None else b'{"id":%b}' % quote(id)
         self._frames: dict[Version, bytes | None] = {}
 
     def frame(self, version: Version) -> bytes | None:

@@ -16,8 +16,6 @@ from silkline_local.gateway.realtime.broadcasts import PREFIX, Broadcast
 if TYPE_CHECKING:
     from silkline_local.gateway.realtime.socket import Socket
 
-MOST_WAITING = 1000
-
 
 @dataclass(slots=True, eq=False)
 class Channel:
@@ -32,11 +30,6 @@ class Channel:
     hears_itself: bool
     token: str | None = None
     may_write: bool | None = None
-    # Told by replay already; the stream may tell them once more.
-    replayed_ids: frozenset[str] = frozenset()
-    # What arrives while replay is being read; none once it goes straight to the socket.
-    waiting: list[Broadcast] | None = None
-    has_missed: bool = False
     expiry: asyncio.TimerHandle | None = None
 
     @property
@@ -44,23 +37,9 @@ class Channel:
         return PREFIX + self.topic
 
     def deliver(self, broadcast: Broadcast) -> None:
-        if self.waiting is not None:
-            if len(self.waiting) < MOST_WAITING:
-                self.waiting.append(broadcast)
-            else:
-                self.has_missed = True
-            return
-        if broadcast.id is not None and broadcast.id in self.replayed_ids:
-            return
         frame = broadcast.frame(self.socket.version)
         if frame is not None:
             self.socket.send(frame)
-
-    def start_hearing(self) -> None:
-        """Pass on what waited, and from now on everything at once."""
-        waiting, self.waiting = self.waiting, None
-        for broadcast in waiting or ():
-            self.deliver(broadcast)
 
 
 class Hub:

@@ -1,7 +1,7 @@
 """The few connections that Realtime asks questions over, and the partitions it looks after.
 
 Owns the pool, its deadlines, and the telling apart of "the database said no" from "the database
-cannot be asked". What is asked is the business of `authorization.py` and `replay.py`.
+cannot be asked". What is asked is the business of `authorization.py`.
 """
 
 import asyncio

@@ -26,8 +26,7 @@ class JoinRequest:
     hears_itself: bool
     wants_replication_ready: bool
     wants_changes: bool
-    names_replay: bool
-    replay: dict[str, object] | None
+    wants_replay: bool
     token: str | None
 
 
@@ -36,7 +35,6 @@ def read_join(payload: bytes) -> JoinRequest:
     config = as_mapping(join.get('config'))
     broadcast = as_mapping(config.get('broadcast'))
     changes = config.get('postgres_changes')
-    replay = broadcast.get('replay')
     user_token = join.get('user_token')
     return JoinRequest(
         is_private=as_flag(config.get('private')),
@@ -44,8 +42,7 @@ def read_join(payload: bytes) -> JoinRequest:
         hears_itself=as_flag(broadcast.get('self')),
         wants_replication_ready=as_flag(broadcast.get('replication_ready')),
         wants_changes=isinstance(changes, list) and any(cast(list[object], changes)),
-        names_replay='replay' in broadcast,
-        replay=as_mapping(replay) if isinstance(replay, dict) else None,
+        wants_replay=isinstance(broadcast.get('replay'), dict),
         token=read_token(join.get('access_token') if user_token is None else user_token),
     )
 

@@ -62,7 +62,6 @@ class Realtime:
         self._services = Services(
             callers=callers,
             hub=self._hub,
-            database=self._database,
             authorizer=authorizer,
             await_stream=self._await_stream,
         )

@@ -38,7 +38,6 @@ from silkline_local.gateway.realtime.frames import (
 )
 from silkline_local.gateway.realtime.join import (
     JoinRefused,
-    JoinRequest,
     as_mapping,
     check_token,
     expiry_message,
@@ -46,7 +45,6 @@ from silkline_local.gateway.realtime.join import (
     read_token,
 )
 from silkline_local.gateway.realtime.outbox import Outbox
-from silkline_local.gateway.realtime.replay import ReplayRefused, replay
 
 logger = logging.getLogger(__name__)
 
@@ -183,52 +181,25 @@ class Socket:
             caller = await admit(
                 services, request, topic=topic, key_caller=self._caller, headers=self._headers
             )
-            channel = Channel(
-                socket=self,
-                topic=topic,
-                join_ref=incoming.join_ref,
-                caller=caller,
-                is_private=request.is_private,
-                wants_ack=request.wants_ack,
-                hears_itself=request.hears_itself,
-                token=request.token,
-            )
-            replayed = await self._enter(channel, request)
         except JoinRefused as refused:
             self._refuse(incoming, str(refused))
             return
-        if self._channels.get(channel.wire_topic) is not channel:
-            return
+        channel = Channel(
+            socket=self,
+            topic=topic,
+            join_ref=incoming.join_ref,
+            caller=caller,
+            is_private=request.is_private,
+            wants_ack=request.wants_ack,
+            hears_itself=request.hears_itself,
+            token=request.token,
+        )
+        self._channels[channel.wire_topic] = channel
+        services.hub.add(channel)
         self._reply(incoming, JOINED)
-        for broadcast in replayed:
-            if (frame := broadcast.frame(self.version)) is not None:
-                self.send(frame)
-        channel.replayed_ids = frozenset(item.id for item in replayed if item.id is not None)
-        channel.start_hearing()
         self._watch_expiry(channel)
         if request.wants_replication_ready:
             services.await_stream(channel)
-
-    async def _enter(self, channel: Channel, request: JoinRequest) -> list[UserBroadcast]:
-        """Become a member, and answer what is to be replayed.
-
-        Membership comes first and what arrives meanwhile waits, so that no message falls between
-        the two; those in both are known by their id.
-        """
-        self._channels[channel.wire_topic] = channel
-        self._services.hub.add(channel)
-        if request.replay is None:
-            return []
-        channel.waiting = []
-        try:
-            replayed = await replay(self._services.database, channel.topic, request.replay)
-            if channel.has_missed:
-                # Clients join again when they are refused, and so miss nothing silently.
-                raise ReplayRefused('Too many messages came meanwhile')
-        except ReplayRefused as error:
-            self._forget(channel)
-            raise JoinRefused(f'UnableToReplayMessages: {error}') from error
-        return replayed
 
     async def _broadcast(self, channel: Channel, incoming: Incoming) -> None:
         """Pass a client's message on; what it may not say is dropped without a word."""

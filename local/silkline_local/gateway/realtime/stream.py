@@ -1,7 +1,7 @@
 """Committed rows of realtime.messages, as they are committed.
 
 Owns the replication connection: a temporary slot, the walsender protocol over libpq, and coming
-back after the server was away. What was committed meanwhile is not told: replay has it. What the
+back after the server was away. What was committed meanwhile is not told. What the
 bytes mean is `pgoutput.py`'s business, who gets a row is `channels.py`'s.
 """
 

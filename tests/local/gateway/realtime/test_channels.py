@@ -142,6 +142,12 @@ def test_asking_for_table_changes_is_refused_clearly(client: Phoenix) -> None:
     assert client.receive_reply(ref).reason.startswith('PostgresChangesNotSupported')
 
 
+@pytest.mark.parametrize('private', [True, False])
+def test_asking_for_replay_is_refused_clearly(client: Phoenix, private: bool) -> None:
+    refused = client.join('room', private=private, replay={'since': 0}, expect='error')
+    assert refused.reason.startswith('UnableToReplayMessages')
+
+
 @pytest.mark.parametrize(
     'payload', [None, [], 'x', 7, {'config': 'x'}, {'config': {'broadcast': 1}}]
 )

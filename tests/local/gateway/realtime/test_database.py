@@ -1,4 +1,4 @@
-"""Broadcasts from the database: after commit, in order, and what is missed is replayed."""
+"""Broadcasts from the database: after commit and in order."""
 
 import asyncio
 import json
@@ -27,10 +27,6 @@ def send(
     database: Database, payload: dict[str, Any], *, topic: str = 'room', private: bool = True
 ) -> None:
     database.query(SEND, [json.dumps(payload), 'news', topic, private])
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 @pytest.fixture(params=[V1, V2])
@@ -322,131 +318,6 @@ def test_a_missing_partition_refuses_the_join(client: Phoenix, database: Databas
     assert client.join('room', private=True, expect='error').reason.startswith('MissingPartition')
 
 
-# Replay
-
-
-def send_and_hear(gateway: GatewayThread, database: Database, *payloads: dict[str, Any]) -> None:
-    """Send until all have been told: whoever joins later hears no more of them than the replay."""
-    with open_socket(gateway.url, gateway.keys.secret) as witness:
-        witness.join('room', private=True)
-        for payload in payloads:
-            send(database, payload)
-        for payload in payloads:
-            assert witness.receive_broadcast()['payload'].items() >= payload.items()
-
-
-def replay_of(client: Phoenix, count: int, **config: Any) -> list[dict[str, Any]]:
-    client.join('room', private=True, replay=config)
-    return [client.receive_broadcast() for _ in range(count)]
-
-
-def test_replay_tells_the_newest_messages_oldest_first(
-    gateway: GatewayThread, client: Phoenix, database: Database
-) -> None:
-    send_and_hear(gateway, database, *({'number': number} for number in range(30)))
-    told = replay_of(client, 25, since=now_ms() - 60_000, limit=100)
-    client.heartbeat()
-    assert [message['payload']['number'] for message in told] == list(range(5, 30))
-    assert all(message['meta']['replayed'] is True for message in told)
-    ids = {str(row['id']) for row in database.query('select id from realtime.messages')}
-    assert {message['meta']['id'] for message in told} <= ids
-
-
-def test_replay_keeps_the_order_within_a_transaction(client: Phoenix, database: Database) -> None:
-    writer = database.connect(autocommit=False)
-    for number in range(20):
-        writer.execute(SEND, [json.dumps({'number': number}), 'news', 'room', True])
-    writer.commit()
-    told = replay_of(client, 20, since=0, limit=25)
-    assert [message['payload']['number'] for message in told] == list(range(20))
-
-
-def test_replay_leaves_out_what_is_older_public_or_of_another_topic(
-    gateway: GatewayThread, client: Phoenix, database: Database
-) -> None:
-    send_and_hear(gateway, database, {'is': 'old'})
-    database.query(
-        "update realtime.messages set inserted_at = inserted_at - interval '1 hour'",
-        role='supabase_admin',
-    )
-    send(database, {'is': 'public'}, private=False)
-    send(database, {'is': 'elsewhere'}, topic='hall')
-    send(database, {'is': 'wanted'})
-    [message] = replay_of(client, 1, since=now_ms() - 60_000)
-    assert message['payload']['is'] == 'wanted'
-    client.heartbeat()
-
-
-@pytest.mark.parametrize(
-    'config',
-    [
-        {'since': 'yesterday'},
-        {'since': 1.5},
-        {'since': True},
-        {'since': 10**30},
-        {'since': 0, 'limit': 'many'},
-    ],
-)
-def test_replay_of_nonsense_is_refused(client: Phoenix, config: object) -> None:
-    refused = client.join('room', private=True, replay=config, expect='error')
-    assert refused.reason == 'UnableToReplayMessages: Replay params are not valid'
-
-
-@pytest.mark.parametrize('config', [None, 'all', True])
-def test_replay_that_is_no_object_is_not_asked_for(
-    client: Phoenix, database: Database, config: object
-) -> None:
-    send(database, {'is': 'before'})
-    client.join('room', private=True, replay=config)
-    asked = client.push('phoenix', 'heartbeat', {})
-    # The message itself may still be on its way.
-    heard = client.receive_until(lambda frame: frame.ref == asked)[:-1]
-    assert not any(frame.payload['meta'].get('replayed') for frame in heard)
-
-
-def test_replay_is_for_private_channels(client: Phoenix) -> None:
-    refused = client.join('room', replay={'since': 0}, expect='error')
-    assert refused.reason == 'UnableToReplayMessages: Replay is not allowed for public channels'
-
-
-def test_around_a_join_no_message_is_lost_and_none_told_twice(
-    client: Phoenix, database: Database
-) -> None:
-    since = now_ms() - 1000
-    stop = threading.Event()
-    sent = 0
-
-    def write(last: int) -> None:
-        nonlocal sent
-        with Database(database.postgres, database.name) as own:
-            while not stop.is_set():
-                send(own, {'number': sent})
-                sent += 1
-            send(own, {'number': last})
-
-    for last in (-1, -2, -3, -4, -5):
-        stop.clear()
-        thread = threading.Thread(target=write, args=[last])
-        thread.start()
-        joined = client.join('room', private=True, replay={'since': since, 'limit': 25})
-        heard = [client.receive_broadcast() for _ in range(60)]
-        stop.set()
-        thread.join()
-        while heard[-1]['payload']['number'] != last:
-            heard.append(client.receive_broadcast())
-        told: dict[bool, list[int]] = {True: [], False: []}
-        for message in heard:
-            if (number := message['payload']['number']) >= 0:
-                told[bool(message['meta'].get('replayed'))].append(number)
-        # What was on its way at the join, and is older than the 25, comes after them.
-        assert all(numbers == sorted(numbers) for numbers in told.values())
-        numbers = sorted(told[True] + told[False])
-        assert numbers == list(range(numbers[0], sent))
-        ref = client.push('realtime:room', 'phx_leave', {}, join_ref=joined.ref)
-        assert client.receive_reply(ref).status == 'ok'
-        assert client.receive().event == 'phx_close'
-
-
 def test_whoever_asks_is_told_that_the_stream_is_up(client: Phoenix) -> None:
     client.join('room', private=True, replication_ready=True)
     system = client.receive()
@@ -492,7 +363,6 @@ def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) 
         )
         client.join('public')
 
-        since = now_ms()
         postgres.start()
         with (
             Database(postgres, 'postgres') as again,
@@ -504,8 +374,6 @@ def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) 
             send(again, {'is': 'heard'})
             received = other.receive_until(lambda frame: frame.payload['payload']['is'] == 'heard')
             assert len(received) <= 2
-            late.join('room', private=True, replay={'since': since})
-            assert late.receive_broadcast()['payload']['is'] == 'maybe missed'
 
 
 def test_a_gateway_starts_before_its_database_hears_it(own_database: Database) -> None:
