@@ -16,13 +16,13 @@ from psycopg.pq.abc import PGresult
 
 from silkline_local.gateway.refusals import Refusal
 from silkline_local.gateway.rest import errors
-from silkline_local.gateway.rest.connection import Command, Connection, Lost, Unreachable
-from silkline_local.gateway.rest.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.database.connection import Command, Connection, Lost, Unreachable
+from silkline_local.gateway.rest.database.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.database.schema_cache import SchemaCache
+from silkline_local.gateway.rest.database.transaction import Row, Setting, run
+from silkline_local.gateway.rest.database.watcher import Watcher
+from silkline_local.gateway.rest.query.sql import identifier
 from silkline_local.gateway.rest.request import Asked, cookies_json, headers_json
-from silkline_local.gateway.rest.schema_cache import SchemaCache
-from silkline_local.gateway.rest.sql import identifier
-from silkline_local.gateway.rest.transaction import Row, Setting, run
-from silkline_local.gateway.rest.watcher import Watcher
 
 EXTRA_SEARCH_PATH = ('public', 'extensions')
 TIMEZONES = Command(b'SELECT json_agg(name) FROM pg_catalog.pg_timezone_names')

@@ -10,15 +10,15 @@ from aiohttp import web
 from psycopg import pq
 
 from silkline_local.gateway.refusals import Refusal
-from silkline_local.gateway.rest import sql
 from silkline_local.gateway.rest.backend import Backend, Work
-from silkline_local.gateway.rest.connection import Command
+from silkline_local.gateway.rest.database.connection import Command
+from silkline_local.gateway.rest.database.schema_cache import Function, SchemaCache
+from silkline_local.gateway.rest.database.transaction import Row
 from silkline_local.gateway.rest.errors import failure, not_singular, not_supported
-from silkline_local.gateway.rest.query import NOTHING_ASKED, Query
+from silkline_local.gateway.rest.query import sql
+from silkline_local.gateway.rest.query.model import NOTHING_ASKED, Query
 from silkline_local.gateway.rest.request import Arguments, Asked, read_arguments, read_query
 from silkline_local.gateway.rest.response import answer
-from silkline_local.gateway.rest.schema_cache import Function, SchemaCache
-from silkline_local.gateway.rest.transaction import Row
 
 BINARY = (pq.Format.BINARY,)
 TEXTS_KEPT = 2000

@@ -18,9 +18,9 @@ from silkline_local.gateway.headers import encode_headers, encode_texts
 from silkline_local.gateway.rest import preferences
 from silkline_local.gateway.rest.errors import bad_body, bad_token, failure
 from silkline_local.gateway.rest.media import Form, answer_form, refuse_other_than_json
-from silkline_local.gateway.rest.parser import parse_query
 from silkline_local.gateway.rest.preferences import Preferences, parse_preferences
-from silkline_local.gateway.rest.query import NOTHING_ASKED, Query
+from silkline_local.gateway.rest.query.model import NOTHING_ASKED, Query
+from silkline_local.gateway.rest.query.parser import parse_query
 
 PREFIX = '/rest/v1'
 LARGEST_BYTES = 50 * 1024 * 1024

@@ -11,9 +11,9 @@ import msgspec
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
+from silkline_local.gateway.rest.database.transaction import Row
 from silkline_local.gateway.rest.errors import failure, is_header
-from silkline_local.gateway.rest.ranges import Range, content_range, range_status
-from silkline_local.gateway.rest.transaction import Row
+from silkline_local.gateway.rest.query.ranges import Range, content_range, range_status
 
 STATUS = re.compile(rb'[2-9][0-9]{2}')
 HEADERS = msgspec.json.Decoder(list[dict[str, str]])

@@ -10,13 +10,13 @@ import msgspec
 from aiohttp import web
 
 from silkline_local.gateway.refusals import Refusal
-from silkline_local.gateway.rest import sql
 from silkline_local.gateway.rest.backend import Backend, Work
+from silkline_local.gateway.rest.database.transaction import Row
 from silkline_local.gateway.rest.errors import failure, not_singular
 from silkline_local.gateway.rest.preferences import Count
+from silkline_local.gateway.rest.query import sql
 from silkline_local.gateway.rest.request import Asked, read_query
 from silkline_local.gateway.rest.response import answer
-from silkline_local.gateway.rest.transaction import Row
 
 WRITING = frozenset({'POST', 'PATCH', 'PUT', 'DELETE'})
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import ClientSession, WSMsgType, web
 from silkline_local.gateway.callers import Callers
-from silkline_local.gateway.realtime import Realtime
+from silkline_local.gateway.realtime.routes import Realtime
 from silkline_local.keys import make_keys
 
 from tests.support.database import Database

@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 from silkline_local.gateway.app import answer_failures
 from silkline_local.gateway.callers import Callers
-from silkline_local.gateway.rest import Rest
-from silkline_local.gateway.rest.connection import Command, Connection, Lost
-from silkline_local.gateway.rest.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.database.connection import Command, Connection, Lost
+from silkline_local.gateway.rest.database.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.routes import Rest
 from silkline_local.keys import make_keys
 from silkline_local.postgres.migrations import bootstrap
 

@@ -6,11 +6,11 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 from silkline_local.gateway.refusals import Refusal
-from silkline_local.gateway.rest import sql
+from silkline_local.gateway.rest.database.schema_cache import Table, similarity
 from silkline_local.gateway.rest.media import PLAIN, answer_form
-from silkline_local.gateway.rest.parser import parse_query
 from silkline_local.gateway.rest.preferences import Count, parse_preferences
-from silkline_local.gateway.rest.schema_cache import Table, similarity
+from silkline_local.gateway.rest.query import sql
+from silkline_local.gateway.rest.query.parser import parse_query
 
 WORDS = st.sampled_from(
     [

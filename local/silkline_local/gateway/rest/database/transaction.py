@@ -13,7 +13,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from silkline_local.gateway.refusals import Refusal
-from silkline_local.gateway.rest.connection import Command, Connection
+from silkline_local.gateway.rest.database.connection import Command, Connection
 
 COMMIT = Command(b'COMMIT')
 ROLLBACK = Command(b'ROLLBACK')

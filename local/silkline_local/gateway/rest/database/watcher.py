@@ -12,8 +12,8 @@ from typing import NoReturn
 import msgspec
 import psycopg
 
-from silkline_local.gateway.rest.connection import CONNECT_SECONDS
-from silkline_local.gateway.rest.schema_cache import SchemaCache, load
+from silkline_local.gateway.rest.database.connection import CONNECT_SECONDS
+from silkline_local.gateway.rest.database.schema_cache import SchemaCache, load
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Literal, NoReturn, cast
 
 from silkline_local.gateway.refusals import Refusal
 from silkline_local.gateway.rest.errors import failure, not_supported, unparsable
-from silkline_local.gateway.rest.query import (
+from silkline_local.gateway.rest.query.model import (
     OPERATORS,
     TRUTHS,
     Arrow,
@@ -21,7 +21,7 @@ from silkline_local.gateway.rest.query import (
     Query,
     Selected,
 )
-from silkline_local.gateway.rest.ranges import requested_range
+from silkline_local.gateway.rest.query.ranges import requested_range
 
 QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 NAME = re.compile(r'[\w $]+(?:-(?!>)[\w $]+)*')

@@ -6,7 +6,7 @@ Only the words; `parser.py` reads them from a query string and `sql.py` writes t
 from dataclasses import dataclass
 from typing import Literal
 
-from silkline_local.gateway.rest.ranges import ALL, Range
+from silkline_local.gateway.rest.query.ranges import ALL, Range
 
 # `*` stands for `%`: a percent sign would have to be escaped in a URL.
 PATTERNS = frozenset({'like', 'ilike'})

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
-from silkline_local.gateway.rest.connection import Connection
+from silkline_local.gateway.rest.database.connection import Connection
 
 WAIT_SECONDS = 10.0
 

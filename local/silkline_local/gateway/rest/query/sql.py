@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from psycopg import pq
 
-from silkline_local.gateway.rest.connection import Command
+from silkline_local.gateway.rest.database.connection import Command
+from silkline_local.gateway.rest.database.schema_cache import Argument, Function, Table
 from silkline_local.gateway.rest.media import Form
 from silkline_local.gateway.rest.preferences import Count
-from silkline_local.gateway.rest.query import (
+from silkline_local.gateway.rest.query.model import (
     OPERATORS,
     PATTERNS,
     TRUTHS,
@@ -26,7 +27,6 @@ from silkline_local.gateway.rest.query import (
     Query,
     Selected,
 )
-from silkline_local.gateway.rest.schema_cache import Argument, Function, Table
 
 SETTINGS = (
     "nullif(current_setting('response.headers', true), ''), "
