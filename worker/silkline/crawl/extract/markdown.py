@@ -7,7 +7,6 @@ Owns blocks: paragraphs, headings, lists, quotes, notes. Text inside a block is 
 import re
 
 from silkline.crawl.extract.code import code_block, code_text, is_listing
-from silkline.crawl.extract.endings import drop_ending
 from silkline.crawl.extract.facts import MAX_MARKDOWN
 from silkline.crawl.extract.formulas import written
 from silkline.crawl.extract.inline import (
@@ -24,6 +23,7 @@ from silkline.crawl.extract.lists import add_blocks, has_sections, is_marker, st
 from silkline.crawl.extract.notes import is_note, kind_of, title_node
 from silkline.crawl.extract.tables import table_block
 from silkline.crawl.extract.tree import HEADINGS, Node
+from silkline.crawl.extract.vocabulary import drop_ending
 
 MAX_LIST_DEPTH = 12
 MAX_QUOTE_DEPTH = 6

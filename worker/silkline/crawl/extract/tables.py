@@ -5,15 +5,11 @@ that every row can be read by itself. A table that only arranges a page is writt
 one that sets numbers beside lines of code as the code.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from silkline.crawl.extract.code import code_block
+from silkline.crawl.extract.inline import Inline
 from silkline.crawl.extract.tree import Node
-
-if TYPE_CHECKING:
-    from silkline.crawl.extract.markdown import Writer
 
 MAX_COLUMNS = 60
 MAX_CELLS = 50_000
@@ -23,7 +19,17 @@ _TOO_MUCH = frozenset({'table', 'h1', 'h2', 'h3', 'h4', 'blockquote', 'article',
 _NUMBERS = ('linenos', 'gutter', 'lineno', 'lntd')
 
 
-def table_block(table: Node, writer: Writer, blocks: list[str]) -> bool:
+class BlockWriter(Protocol):
+    """What a table needs of the writer of blocks in `markdown.py`."""
+
+    inline: Inline
+    written: int
+    is_cell: bool
+
+    def blocks(self, node: Node) -> list[str]: ...
+
+
+def table_block(table: Node, writer: BlockWriter, blocks: list[str]) -> bool:
     """Write the table and return True; return False when it is to be written as blocks."""
     rows, caption, has_head = _rows(table)
     code = _code_of(rows)
@@ -106,7 +112,7 @@ def _is_grid(rows: list[list[Node]]) -> bool:
     return True
 
 
-def _grid(rows: list[list[Node]], writer: Writer) -> list[list[str]]:
+def _grid(rows: list[list[Node]], writer: BlockWriter) -> list[list[str]]:
     grid: list[list[str]] = []
     spans: dict[int, tuple[int, str]] = {}
     count = 0
@@ -150,7 +156,7 @@ def _fill(line: list[str], spans: dict[int, tuple[int, str]]) -> None:
         line.append(text)
 
 
-def _cell_text(cell: Node, writer: Writer) -> str:
+def _cell_text(cell: Node, writer: BlockWriter) -> str:
     has_lines = cell.elements and (
         cell.has_inner_block or any(child.tag == 'br' for child in cell.elements)
     )

@@ -11,6 +11,7 @@ from functools import lru_cache
 from silkline.crawl.extract.tree import HEADINGS, Node
 
 REMEMBERED = 2_000
+MOST_LAST_LINKS = 3
 
 _TAGS = frozenset({'nav', 'aside', 'footer'})
 _ARTICLE_TAGS = frozenset({'nav', 'aside', 'footer', 'figcaption', 'form', 'header'})
@@ -62,6 +63,15 @@ _MANUALS = frozenset(
     ' wiki-content'.split()
 )
 
+_LAST_WORDS = re.compile(
+    r'\W*(?:last (?:updated?|modified|edited)\b.{0,80}|(?:was|is) this (?:\w+ )?helpful\W*'
+    r'|did this page help(?: you)?\W*|---'
+    r'|(?:suggest an |improve |edit )(?:edit|this page|this article)\W*'
+    r'|(?:feedback|share this|related|read more)\W*)',
+    re.IGNORECASE,
+)
+_LINK = re.compile(r'\[[^\[\]]*\]\([^()]*\)\s*')
+
 
 def is_junk(node: Node, *, is_article: bool) -> bool:
     tag = node.tag
@@ -87,6 +97,18 @@ def is_body(node: Node) -> bool:
 def is_manual(node: Node) -> bool:
     """Tell whether the names are those of what writes manuals and wikis."""
     return bool(node.names) and not _MANUALS.isdisjoint(node.names.split())
+
+
+def drop_ending(blocks: list[str]) -> None:
+    """Drop what closes a page and has no name: links to the next page, a date of change."""
+    links = 0
+    for _ in range(min(4, len(blocks) - 3)):
+        last = blocks[-1]
+        if not _LAST_WORDS.fullmatch(last):
+            links += len(_LINK.findall(last))
+            if _LINK.sub('', last) or links > MOST_LAST_LINKS:
+                break
+        del blocks[-1]
 
 
 # The same names come again and again, on a page and on the pages of a site.
