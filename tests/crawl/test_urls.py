@@ -1,15 +1,14 @@
-"""Joining links, the canonical form and its laws, hosts, the fast joiner and the seen-filter."""
+"""Joining links, the canonical form and its laws, hosts, ports and the fast joiner."""
 
 import hashlib
-import sys
 from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from silkline.crawl.engine.seen import Seen
 from silkline.crawl.urls import (
+    BAD_PORTS,
     MAX_URL_LENGTH,
     TRACKING_PARAMETERS,
     Joiner,
@@ -299,39 +298,6 @@ def test_the_host_has_its_port_unless_it_is_the_schemes_own(url: str, host: str)
     assert host_of(url) == host
 
 
-# The seen-filter
-
-
-def test_a_url_is_new_once() -> None:
-    seen = Seen()
-    assert seen.add('https://example.com/')
-    assert not seen.add('https://example.com/')
-    assert seen.add('https://example.com/a')
-
-
-def test_the_seen_filter_forgets_the_oldest_and_keeps_within_its_bound() -> None:
-    seen = Seen(max_entries=1_000)
-    for number in range(10_000):
-        assert seen.add(f'https://example.com/{number}')
-        assert len(seen) <= 1_000
-    assert not seen.add('https://example.com/9999')
-    assert not seen.add('https://example.com/9600')
-    assert seen.add('https://example.com/0')
-
-
-def test_a_url_that_comes_again_and_again_is_not_forgotten() -> None:
-    seen = Seen(max_entries=100)
-    seen.add('https://example.com/')
-    for number in range(10_000):
-        seen.add(f'https://example.com/{number}')
-        assert not seen.add('https://example.com/')
-
-
-def test_the_seen_filter_takes_less_than_30_megabytes() -> None:
-    seen = Seen()
-    for number in range(250_000):
-        seen.add(f'https://example.com/{number}')
-    sets = sys.getsizeof(seen.young) + sys.getsizeof(seen.old)
-    marks = sum(sys.getsizeof(mark) for mark in seen.young | seen.old)
-    assert len(seen) <= 200_000
-    assert sets + marks < 30_000_000
+def test_the_ports_of_other_protocols_are_bad_and_those_of_the_web_are_not() -> None:
+    assert {0, 22, 25, 53, 110, 143, 6000, 6667, 10080} <= BAD_PORTS
+    assert not {80, 443, 3000, 5000, 8000, 8080, 8443} & BAD_PORTS

@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 
 import pytest
-from silkline.crawl.net.addresses import BAD_PORTS, AddressRules, is_own
+from silkline.crawl.net.addresses import AddressRules, is_own
 
 FORBIDDEN = """
 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200 100.127.255.255
@@ -83,11 +83,6 @@ def test_verdicts_are_kept_for_a_bounded_number_of_addresses() -> None:
     for number in range(10_000):
         assert rules.allow(f'8.8.{number // 256}.{number % 256}')
     assert len(rules._verdicts) <= 4096  # pyright: ignore[reportPrivateUsage]
-
-
-def test_the_ports_of_other_protocols_are_bad_and_those_of_the_web_are_not() -> None:
-    assert {0, 22, 25, 53, 110, 143, 6000, 6667, 10080} <= BAD_PORTS
-    assert not {80, 443, 3000, 5000, 8000, 8080, 8443} & BAD_PORTS
 
 
 def test_the_machine_knows_its_own_addresses() -> None:

@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from can_ada import parse
 from yarl import URL
 
-from silkline.crawl.net.addresses import BAD_PORTS, AddressRules
+from silkline.crawl.net.addresses import AddressRules
 from silkline.crawl.net.resolver import Names, Resolve, system_resolve
 from silkline.crawl.net.session import (
     Answer,
@@ -33,6 +33,7 @@ from silkline.crawl.net.session import (
     translated,
 )
 from silkline.crawl.responses import REDIRECTS, Refused, Response, Unreachable, forbidden
+from silkline.crawl.urls import BAD_PORTS
 
 Wants = Callable[[int, Mapping[str, str]], bool]
 
