@@ -9,8 +9,9 @@ import pytest
 from multidict import CIMultiDict
 from silkline import framing, protocol
 from silkline.crawl.documents.kinds import kind_of
-from silkline.crawl.documents.plugin_pages import MAX_LINK_BYTES, MAX_METADATA_BYTES
+from silkline.crawl.documents.plugin_pages import MAX_METADATA_BYTES, PageHooks
 from silkline.crawl.documents.reader import Reader
+from silkline.crawl.documents.record import MAX_LINK_BYTES
 from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import Options
@@ -342,7 +343,9 @@ def test_a_hook_may_change_a_page_and_a_broken_one_loses_nothing() -> None:
         def change(self, page: PageDraft) -> None:
             raise RuntimeError('no')
 
-    reader = Reader(Options(), agent='silkline', hooks=[('broken', Broken()), ('shout', Shout())])
+    reader = Reader(
+        Options(), agent='silkline', hooks=PageHooks([('broken', Broken()), ('shout', Shout())])
+    )
     page = read(reader, response('<title>Title</title><p>Words.</p>')).page
     assert page is not None
     assert page.title == 'TITLE'
@@ -412,7 +415,9 @@ class NothingTwo(Nothing):
 
 
 def test_a_page_tells_what_it_was_made_with() -> None:
-    reader = Reader(Options(), agent='silkline', hooks=[('a', Nothing()), ('b', NothingTwo())])
+    reader = Reader(
+        Options(), agent='silkline', hooks=PageHooks([('a', Nothing()), ('b', NothingTwo())])
+    )
     assert page_of('<p>x', reader).metadata['made_with'] == reader.made_with
     assert reader.made_with == (
         'fetcher=http markdown=main extractor=silkline/1 urls=1 hook=a hook=b/2'
@@ -430,10 +435,12 @@ def test_whatever_shapes_a_page_changes_what_it_was_made_with() -> None:
         Reader(Options(keep_noindex=True), agent='silkline'),
         Reader(Options(fetcher='browser'), agent='silkline'),
         Reader(Options(), agent='silkline', extractor=Upper()),
-        Reader(Options(), agent='silkline', hooks=[('a', Nothing())]),
-        Reader(Options(), agent='silkline', hooks=[('a', NothingTwo())]),
+        Reader(Options(), agent='silkline', hooks=PageHooks([('a', Nothing())])),
+        Reader(Options(), agent='silkline', hooks=PageHooks([('a', NothingTwo())])),
         Reader(
-            Options(), agent='silkline', hooks=[('x' * 200, NothingTwo()), ('y' * 200, Nothing())]
+            Options(),
+            agent='silkline',
+            hooks=PageHooks([('x' * 200, NothingTwo()), ('y' * 200, Nothing())]),
         ),
     ]
     texts = [reader.made_with for reader in readers]
@@ -492,7 +499,9 @@ def test_what_a_hook_breaks_is_undone_and_noted(fields: Mapping[str, Any]) -> No
 
     html = '<title>T</title><h1>H</h1><p>Words.<a href="/x">x</a>'
     plain = page_of(html)
-    reader = Reader(Options(), agent='silkline', hooks=[('bad', Breaking()), ('ok', Nothing())])
+    reader = Reader(
+        Options(), agent='silkline', hooks=PageHooks([('bad', Breaking()), ('ok', Nothing())])
+    )
     page = page_of(html, reader)
     assert (page.title, page.markdown, page.links) == (plain.title, plain.markdown, plain.links)
     assert page.content_hash == plain.content_hash
@@ -507,7 +516,9 @@ def test_a_hook_that_would_end_the_process_costs_its_own_work_alone() -> None:
         def change(self, page: PageDraft) -> None:
             raise SystemExit(3)
 
-    page = page_of('<title>T</title>', Reader(Options(), agent='s', hooks=[('a', Ending())]))
+    page = page_of(
+        '<title>T</title>', Reader(Options(), agent='s', hooks=PageHooks([('a', Ending())]))
+    )
     assert page.metadata['hook_errors'] == ['a: SystemExit: 3']
 
 
@@ -520,7 +531,9 @@ def test_what_a_hook_sets_is_made_storable() -> None:
             page.links += ['/relative', 'mailto:a@b.c', Text('y#part'), 'https://b.example']
             page.metadata = {'text': Text('a'), 'bad': '\udc80\0', 'list': (1, 2.5, None)}
 
-    page = page_of('<a href="/x">x</a>', Reader(Options(), agent='s', hooks=[('a', Setting())]))
+    page = page_of(
+        '<a href="/x">x</a>', Reader(Options(), agent='s', hooks=PageHooks([('a', Setting())]))
+    )
     assert page.url == URL
     assert page.title == 'Title'
     assert page.markdown == 'x' * 2_000_000

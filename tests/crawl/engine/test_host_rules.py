@@ -4,23 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from silkline import protocol
 from silkline.crawl.engine.host_rules import Manners
 from silkline.crawl.engine.hosts import Host
 
 from tests.support.certificates import Certificate
+from tests.support.channel import RecordingChannel
 from tests.support.egress import egress, resolving
 from tests.support.raw_site import answer, raw_site
-
-
-class Told:
-    """What a crawl would say to its supervisor."""
-
-    def __init__(self) -> None:
-        self.messages: list[protocol.FromRunner] = []
-
-    async def send(self, message: protocol.FromRunner) -> None:
-        self.messages.append(message)
 
 
 def host(name: str) -> Host:
@@ -28,12 +18,12 @@ def host(name: str) -> Host:
     return Host(name=name, max_open=8, floor_seconds=0.0, retry_seconds=3600.0)
 
 
-async def prepared(one: Host, *, scheme: str = 'http', **options: Any) -> Told:
-    told = Told()
+async def prepared(one: Host, *, scheme: str = 'http', **options: Any) -> RecordingChannel:
+    channel = RecordingChannel()
     async with asyncio.timeout(30), egress(**options) as out:
-        manners = Manners(told, out, agent='silkline', obeys=True, tries=3, timeout_seconds=20)
+        manners = Manners(channel, out, agent='silkline', obeys=True, tries=3, timeout_seconds=20)
         await manners.prepare(one, None, scheme=scheme)
-    return told
+    return channel
 
 
 def test_a_name_that_does_not_exist_is_not_asked_for_again() -> None:

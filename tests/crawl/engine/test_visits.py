@@ -15,18 +15,10 @@ from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import Options
 from silkline.crawl.retries import status_text, trouble_of
 
+from tests.support.channel import RecordingChannel
+
 URL = 'https://a.example/'
 BUSY = uuid4()
-
-
-class Told:
-    """What a crawl would say to its supervisor."""
-
-    def __init__(self) -> None:
-        self.messages: list[protocol.FromRunner] = []
-
-    async def send(self, message: protocol.FromRunner) -> None:
-        self.messages.append(message)
 
 
 class Answers:
@@ -50,14 +42,14 @@ class Answers:
 
 def refused_between(
     *goods: int, refusal: int = 503, patience_seconds: float | None = None
-) -> tuple[int, Told]:
+) -> tuple[int, RecordingChannel]:
     """How often a host was left alone in a row, after a refusal behind each so many good pages."""
     options = Options(url=URL, retry_seconds=10)
-    told = Told()
-    frontier = Frontier(told, Scope([URL], kind='host'), max_depth=9)
-    manners = Manners(told, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
+    channel = RecordingChannel()
+    frontier = Frontier(channel, Scope([URL], kind='host'), max_depth=9)
+    manners = Manners(channel, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
     fetcher = Answers(refusal, patience_seconds)
-    visits = Visits(told, fetcher, frontier, manners, strategy_of(options), options)
+    visits = Visits(channel, fetcher, frontier, manners, strategy_of(options), options)
     host = Host(name='a.example', max_open=8, floor_seconds=0, retry_seconds=10, is_ready=True)
 
     async def run() -> None:
@@ -67,7 +59,7 @@ def refused_between(
             await visits.visit(host, task('busy', BUSY))
 
     asyncio.run(run())
-    return host.pauses, told
+    return host.pauses, channel
 
 
 def task(path: str, key: UUID) -> protocol.Task:
@@ -78,9 +70,9 @@ def task(path: str, key: UUID) -> protocol.Task:
 def test_a_page_that_is_unavailable_while_others_come_does_not_hold_them_up(
     goods: tuple[int, ...],
 ) -> None:
-    pauses, told = refused_between(*goods)
+    pauses, channel = refused_between(*goods)
     assert pauses == 0
-    last = told.messages[-1]
+    last = channel.messages[-1]
     assert isinstance(last, protocol.Retried)
     assert 7 < last.after_seconds < 13
 

@@ -9,13 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from silkline.plugins import OURS, PageDraft, PageHook, told
+from silkline.crawl.documents.record import MAX_CHARACTERS, bounded_links, versioned
+from silkline.crawl.installed_plugins import FATAL, describe, required, version_of
+from silkline.plugins import ExtractorPlugin, PageDraft, PageHook
 
-MAX_LINKS = 5000
-MAX_LINK_BYTES = 1024 * 1024
 MAX_TITLE = 1000
-# With six bytes for each in JSON, all of it together still fits into a message.
-MAX_CHARACTERS = 2_000_000
 MAX_METADATA_BYTES = 2 * 1024 * 1024
 MAX_METADATA_DEPTH = 50
 
@@ -23,51 +21,69 @@ MAX_METADATA_DEPTH = 50
 Joined = Callable[[Iterable[str]], list[str]]
 
 
-def run_hooks(
-    hooks: Sequence[tuple[str, PageHook]], draft: PageDraft, *, joined: Joined
-) -> PageDraft:
-    """The page as the hooks leave it, and in `hook_errors` what each broken one said."""
-    errors: list[str] = []
-    for name, hook in hooks:
-        tried = PageDraft(
-            url=draft.url,
-            http_status=draft.http_status,
-            title=draft.title,
-            markdown=draft.markdown,
-            links=list(draft.links),
-            metadata=msgspec.to_builtins(draft.metadata),
-        )
-        try:
-            hook.change(tried)
-            draft = checked(tried, url=draft.url, known=draft.links, joined=joined)
-        except OURS:
-            raise
-        except BaseException as error:
-            errors.append(f'{name}: {told(error)}'[:300])
-    if errors:
-        draft.metadata['hook_errors'] = errors
-    return draft
+class PluginExtractor:
+    """An extractor under the name it was installed by."""
+
+    def __init__(self, name: str, plugin: ExtractorPlugin) -> None:
+        self.name = name
+        self.version = version_of(plugin)
+        self.markdown = plugin.markdown
+
+    @classmethod
+    def load(cls, name: str) -> 'PluginExtractor':
+        return cls(name, required(name, 'extractor'))
 
 
-def checked(
+class PageHooks:
+    """The page hooks of a crawl. Each works on a copy: if it fails, its changes are dropped."""
+
+    def __init__(self, hooks: Sequence[tuple[str, PageHook]]) -> None:
+        self._hooks = hooks
+        self.names = [versioned(name, version_of(hook)) for name, hook in hooks]
+
+    def run(self, draft: PageDraft, *, joined: Joined) -> PageDraft:
+        """The page as the hooks leave it, with the errors of those that failed in its metadata."""
+        errors: list[str] = []
+        for name, hook in self._hooks:
+            tried = PageDraft(
+                url=draft.url,
+                http_status=draft.http_status,
+                title=draft.title,
+                markdown=draft.markdown,
+                links=list(draft.links),
+                metadata=msgspec.to_builtins(draft.metadata),
+            )
+            try:
+                hook.change(tried)
+                draft = checked_page(tried, url=draft.url, known=draft.links, joined=joined)
+            except FATAL:
+                raise
+            except BaseException as error:
+                errors.append(f'{name}: {describe(error)}'[:300])
+        if errors:
+            draft.metadata['hook_errors'] = errors
+        return draft
+
+
+def checked_page(
     draft: PageDraft, *, url: str, known: list[str] | None = None, joined: Joined
 ) -> PageDraft:
     """A draft that can be stored. TypeError or ValueError where a field is of a wrong type.
 
     Links that are not `known` are joined, and what are no URLs of pages dropped.
     """
-    links = strings(draft.links, 'links')
+    links = checked_strings(draft.links, 'links')
     return PageDraft(
         url=url,
         http_status=draft.http_status,
-        title=text(draft.title, 'title', MAX_TITLE),
-        markdown=text(draft.markdown, 'markdown', MAX_CHARACTERS),
-        links=links if links == known else bounded(joined(links)),
-        metadata=small(draft.metadata),
+        title=checked_text(draft.title, 'title', MAX_TITLE),
+        markdown=checked_text(draft.markdown, 'markdown', MAX_CHARACTERS),
+        links=links if links == known else bounded_links(joined(links)),
+        metadata=checked_metadata(draft.metadata),
     )
 
 
-def text(value: object, name: str, limit: int) -> str | None:
+def checked_text(value: object, name: str, limit: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
@@ -75,7 +91,7 @@ def text(value: object, name: str, limit: int) -> str | None:
     return exact(value[:limit])
 
 
-def strings(value: object, name: str) -> list[str]:
+def checked_strings(value: object, name: str) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise TypeError(f'{name} are of type {type(value).__name__}, not a list')
     found: list[str] = []
@@ -91,7 +107,7 @@ def exact(value: str) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
-def small(value: object) -> dict[str, Any]:
+def checked_metadata(value: object) -> dict[str, Any]:
     """Metadata as it will be stored: a copy in plain types."""
     if not isinstance(value, dict):
         raise TypeError(f'metadata is of type {type(value).__name__}, not a dict')
@@ -124,15 +140,3 @@ def is_deeper(value: object, levels: int) -> bool:
     else:
         return False
     return levels == 0 or any(is_deeper(item, levels - 1) for item in inner)
-
-
-def bounded(links: list[str]) -> list[str]:
-    """As many links of a page as are kept."""
-    if len(links) <= 200:
-        return links
-    room = MAX_LINK_BYTES
-    for nth, link in enumerate(links):
-        room -= len(link)
-        if room < 0 or nth == MAX_LINKS:
-            return links[:nth]
-    return links

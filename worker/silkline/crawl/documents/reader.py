@@ -7,14 +7,19 @@ frontier's. Never raises for what a site sends.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from silkline import protocol
 from silkline.crawl.charsets import decode
 from silkline.crawl.documents.kinds import is_binary, kind_of
 from silkline.crawl.documents.page_redirects import AT_ONCE_SECONDS, canonical_elsewhere, refresh_of
-from silkline.crawl.documents.plugin_pages import MAX_CHARACTERS, bounded, run_hooks
-from silkline.crawl.documents.record import Fingerprints, made_with, page_of
+from silkline.crawl.documents.record import (
+    MAX_CHARACTERS,
+    Fingerprints,
+    bounded_links,
+    made_with,
+    page_of,
+)
 from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.extract import Extracted, Extractor, read_html
 from silkline.crawl.extract.facts import MAX_HREF
@@ -22,7 +27,10 @@ from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import Options
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES, Joiner, join
-from silkline.plugins import PageDraft, PageHook
+from silkline.plugins import PageDraft
+
+if TYPE_CHECKING:
+    from silkline.crawl.documents.plugin_pages import PageHooks
 
 MAX_METADATA_HEADINGS = 200
 MAX_FACT = 5000
@@ -37,7 +45,7 @@ class Reader:
         *,
         agent: str,
         extractor: Extractor | None = None,
-        hooks: Sequence[tuple[str, PageHook]] = (),
+        hooks: 'PageHooks | None' = None,
     ) -> None:
         self._options = options
         self._agent = agent.lower()
@@ -45,7 +53,7 @@ class Reader:
         self._hooks = hooks
         self._joiner = Joiner()
         self._fingerprints = Fingerprints()
-        self.made_with = made_with(options, extractor, hooks)
+        self.made_with = made_with(options, extractor, hooks=hooks.names if hooks else ())
 
     def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
         """Whether the body is worth reading."""
@@ -131,7 +139,7 @@ class Reader:
         return (anchor.href for anchor in extracted.anchors if not anchor.is_nofollow)
 
     def _links(self, base: str, hrefs: Iterable[str]) -> list[str]:
-        return bounded(self._joiner.links(base, hrefs))
+        return bounded_links(self._joiner.links(base, hrefs))
 
     def _read_text(
         self, response: Response, url: str, text: str, charset: str, *, is_markdown: bool
@@ -182,11 +190,9 @@ class Reader:
         text: str,
         canonical: str | None = None,
     ) -> Fetched:
-        if self._hooks:
+        if self._hooks is not None:
             url = draft.url
-            draft = run_hooks(
-                self._hooks, draft, joined=lambda hrefs: self._joiner.links(url, hrefs)
-            )
+            draft = self._hooks.run(draft, joined=lambda hrefs: self._joiner.links(url, hrefs))
         draft.metadata['made_with'] = self.made_with
         return Fetched(
             status='done',

@@ -1,22 +1,29 @@
 """A page as it is stored: its record, what tells it from others, and what it was made with.
 
-Of pages that `reading.py` made and of those of job kinds (`plugged.py`).
+Of pages that `reader.py` made and of those of job kinds (`job_kinds.py`).
 """
 
 import hashlib
 import re
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from silkline import protocol
 from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Extractor
 from silkline.crawl.options import Options
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES
-from silkline.plugins import PageDraft, PageHook, named, version_of
+
+if TYPE_CHECKING:
+    from silkline.plugins import PageDraft
 
 # Longer validators are not stored: cut, they would never match.
 MAX_VALIDATOR = 1000
+MAX_LINKS = 5000
+MAX_LINK_BYTES = 1024 * 1024
+# With six bytes for each in JSON, all of it together still fits into a message.
+MAX_CHARACTERS = 2_000_000
 # So much Markdown tells pages apart; less of it is shared by pages that scripts or images make.
 TELLING_CHARACTERS = 200
 MAX_MADE_WITH = 300
@@ -28,7 +35,7 @@ _ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
 
 def page_of(
     response: Response,
-    draft: PageDraft,
+    draft: 'PageDraft',
     *,
     extractor: str | None = None,
     extractor_version: str | None = None,
@@ -66,7 +73,7 @@ class Fingerprints:
     def __init__(self) -> None:
         self._sizes: deque[int] = deque(maxlen=16)
 
-    def of(self, response: Response, draft: PageDraft) -> int:
+    def of(self, response: Response, draft: 'PageDraft') -> int:
         if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
             return hash((draft.title, draft.markdown))
         size = len(response.body)
@@ -75,24 +82,38 @@ class Fingerprints:
         return hash(_ANCHOR.sub(b'', response.body)) if is_alike else size
 
 
-def made_with(
-    options: Options, extractor: Extractor | None, hooks: Sequence[tuple[str, PageHook]]
-) -> str:
-    """What makes a page beside its content: with another one, a stored page is out of date."""
+def made_with(options: Options, extractor: Extractor | None, *, hooks: Sequence[str] = ()) -> str:
+    """What shapes a page apart from its content. `hooks` are names with versions."""
     name = extractor.name if extractor else EXTRACTOR
     version = extractor.version if extractor else EXTRACTOR_VERSION
     parts = [
         f'fetcher={options.fetcher}',
         f'markdown={options.markdown}',
-        f'extractor={named(name, version)}',
+        f'extractor={versioned(name, version)}',
         f'urls={URL_RULES}',
-        *(f'hook={named(name, version_of(hook))}' for name, hook in hooks),
+        *(f'hook={hook}' for hook in hooks),
     ]
     if options.follow_nofollow:
         parts.append('follow_nofollow')
     if options.keep_noindex:
         parts.append('keep_noindex')
     return short(' '.join(parts))
+
+
+def versioned(name: str, version: str) -> str:
+    return f'{name}/{version}' if version else name
+
+
+def bounded_links(links: list[str]) -> list[str]:
+    """As many links of a page as are kept."""
+    if len(links) <= 200:
+        return links
+    room = MAX_LINK_BYTES
+    for nth, link in enumerate(links):
+        room -= len(link)
+        if room < 0 or nth == MAX_LINKS:
+            return links[:nth]
+    return links
 
 
 def short(text: str) -> str:

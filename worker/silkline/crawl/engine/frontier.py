@@ -10,10 +10,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from silkline import framing, protocol
 from silkline.crawl.engine.scope import Scope
-from silkline.crawl.engine.seen import Seen
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.urls import join, key_of
-from silkline.runner.channel import Sender
 
 MAX_HOPS = 10
 MAX_CHAINS = 10_000
@@ -22,15 +20,15 @@ MOST_PER_MESSAGE = 1000
 
 
 class Frontier:
-    def __init__(self, sender: Sender, scope: Scope, *, max_depth: int) -> None:
-        self._sender = sender
+    def __init__(self, channel: protocol.Channel, scope: Scope, *, max_depth: int) -> None:
+        self._channel = channel
         self._scope = scope
         self._max_depth = max_depth
         # Whether anything was handed in that may be fetched; the loop takes it back.
         self.has_news = False
-        self._seen = Seen()
+        self._seen = SeenUrls()
         # Apart: a URL that was found too deep may be found again on a shorter way.
-        self._too_deep = Seen(max_entries=50_000)
+        self._too_deep = SeenUrls(max_entries=50_000)
         # The URLs that led to one that is open, by redirects.
         self._chains: dict[UUID, tuple[UUID, ...]] = {}
         self._redirected_starts: set[str] = set()
@@ -71,7 +69,7 @@ class Frontier:
     async def _send(self, found: Sequence[protocol.FoundUrl]) -> None:
         self.has_news = self.has_news or any(one.skip_reason is None for one in found)
         for first in range(0, len(found), MOST_PER_MESSAGE):
-            await self._sender.send(
+            await self._channel.send(
                 protocol.Discovered(urls=list(found[first : first + MOST_PER_MESSAGE]))
             )
 
@@ -107,7 +105,7 @@ class Frontier:
         if self._scope.judge(target) is None:
             return
         self.take_redirected_starts([target])
-        await self._sender.send(protocol.RedirectedStart(url=target))
+        await self._channel.send(protocol.RedirectedStart(url=target))
 
     def take_redirected_starts(self, starts: Sequence[str]) -> None:
         for start in starts:
@@ -141,10 +139,10 @@ class Frontier:
         )
         self._chains.pop(task.url_key, None)
         try:
-            await self._sender.send(finished)
+            await self._channel.send(finished)
         except framing.FrameTooLarge as error:
             # What a plugin made of a page, perhaps: it costs that page, not the crawl.
-            await self._sender.send(
+            await self._channel.send(
                 protocol.Finished(
                     url_key=task.url_key,
                     status='skipped',
@@ -164,7 +162,7 @@ class Frontier:
         await self.finish(task, Fetched(status='skipped', skip_reason=reason, unfetched=True))
 
     async def retry(self, task: protocol.Task, fetched: Fetched, *, after_seconds: float) -> None:
-        await self._sender.send(
+        await self._channel.send(
             protocol.Retried(
                 url_key=task.url_key,
                 after_seconds=min(after_seconds, 86_400),
@@ -172,6 +170,38 @@ class Frontier:
                 http_status=fetched.http_status,
             )
         )
+
+
+class SeenUrls:
+    """The URLs that were sent already: a set that forgets its oldest members.
+
+    The database knows every URL of a crawl and ignores duplicates. This filter only saves sending
+    the same links from page to page; a URL it has forgotten is sent once more.
+
+    Two generations: when the young one is full it replaces the old one. Hashes of 64 bits are kept,
+    with a new key in every process, so that no site can choose URLs that collide; by chance two of
+    200,000 collide in one of a thousand million crawls.
+    """
+
+    def __init__(self, *, max_entries: int = 200_000) -> None:
+        self.max_young = max(1, max_entries // 2)
+        self.young: set[int] = set()
+        self.old: set[int] = set()
+
+    def add(self, url: str) -> bool:
+        """Whether this is the first time, as far as is remembered."""
+        mark = hash(url)
+        if mark in self.young:
+            return False
+        is_new = mark not in self.old
+        if len(self.young) >= self.max_young:
+            self.old, self.young = self.young, set()
+        self.young.add(mark)
+        return is_new
+
+    def __len__(self) -> int:
+        """How many are kept; one that is in both generations counts twice."""
+        return len(self.young) + len(self.old)
 
 
 def start_of(url: str) -> protocol.FoundUrl:

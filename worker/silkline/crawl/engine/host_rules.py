@@ -20,7 +20,6 @@ from silkline.crawl.retries import (
     retry_after_seconds,
     status_text,
 )
-from silkline.runner.channel import Sender
 
 if TYPE_CHECKING:
     from silkline.crawl.net.egress import Egress
@@ -42,7 +41,7 @@ class Manners:
 
     def __init__(
         self,
-        sender: Sender,
+        channel: protocol.Channel,
         egress: 'Egress | None',
         *,
         agent: str,
@@ -51,7 +50,7 @@ class Manners:
         timeout_seconds: float,
         concurrency: int = 8,
     ) -> None:
-        self._sender = sender
+        self._channel = channel
         self._egress = egress
         self._agent = agent
         # Otherwise robots.txt is only asked for its sitemaps.
@@ -91,7 +90,7 @@ class Manners:
                 return
             if error is None and verdict_of(status) != 'unavailable':
                 delay = self._obey(host, status, text)
-                await self._sender.send(
+                await self._channel.send(
                     protocol.HostFact(
                         host=host.name,
                         robots_txt=text,
@@ -113,7 +112,7 @@ class Manners:
             return
         host.give_up(why, reason='host_unavailable')
         await self._say(f'{host.name}: {why}; none of its pages is fetched')
-        await self._sender.send(protocol.HostFact(host=host.name, last_error=why[:2000]))
+        await self._channel.send(protocol.HostFact(host=host.name, last_error=why[:2000]))
 
     async def _fetch(
         self, egress: 'Egress', url: str
@@ -156,7 +155,7 @@ class Manners:
         return delay
 
     async def _say(self, text: str) -> None:
-        await self._sender.send(protocol.Log(level='warning', message=text[:2000]))
+        await self._channel.send(protocol.Log(level='warning', message=text[:2000]))
 
 
 def is_fresh(known: protocol.KnownHost) -> bool:

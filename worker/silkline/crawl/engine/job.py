@@ -7,7 +7,7 @@ them.
 """
 
 import gc
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,11 @@ from silkline import __version__, protocol
 from silkline.crawl.options import CrawlError, Options
 
 if TYPE_CHECKING:
-    from silkline.crawl.engine.loop import Link
-    from silkline.crawl.engine.plugged import NamedKind
+    from silkline.crawl.documents.job_kinds import PluginJobKind
     from silkline.crawl.engine.strategies import Strategy
-    from silkline.crawl.extract import Extractor
     from silkline.crawl.fetched import Fetcher
     from silkline.crawl.fetchers.http import Get, Reader
     from silkline.crawl.net.egress import Egress
-    from silkline.plugins import PageHook
 
 # What robots.txt knows this crawler by.
 TOKEN = 'silkline'  # noqa: S105 - no secret
@@ -30,7 +27,7 @@ TOKEN = 'silkline'  # noqa: S105 - no secret
 USER_AGENT = f'{TOKEN}/{__version__}'
 
 
-async def run_job(link: 'Link', start: protocol.Start) -> protocol.Done:
+async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.Done:
     """Crawl until the frontier has drained or the user wants otherwise."""
     from silkline.crawl.engine.frontier import Frontier
     from silkline.crawl.engine.host_rules import Manners
@@ -50,10 +47,10 @@ async def run_job(link: 'Link', start: protocol.Start) -> protocol.Done:
         raise CrawlError(str(error)) from error
     # Only links lead away from the start; lists are meant as they are.
     max_depth = options.max_depth if options.strategy == 'site' else 1000
-    frontier = Frontier(link, scope, max_depth=max_depth)
-    async with fetcher_for(start, options, link, kind) as (fetcher, egress):
+    frontier = Frontier(channel, scope, max_depth=max_depth)
+    async with fetcher_for(start, options, channel, kind) as (fetcher, egress):
         manners = Manners(
-            link,
+            channel,
             egress if options.obey_robots or options.strategy == 'sitemap' else None,
             agent=agent_of(options),
             obeys=options.obey_robots,
@@ -62,8 +59,8 @@ async def run_job(link: 'Link', start: protocol.Start) -> protocol.Done:
             concurrency=options.concurrency,
         )
         crawl = Crawl(
-            link,
-            Visits(link, fetcher, frontier, manners, strategy, options),
+            channel,
+            Visits(channel, fetcher, frontier, manners, strategy, options),
             frontier,
             manners,
             strategy,
@@ -84,28 +81,26 @@ def collect_rarely() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def kind_of(start: protocol.Start) -> 'NamedKind | None':
+def kind_of(start: protocol.Start) -> 'PluginJobKind | None':
     """The plugin that jobs of this kind belong to; None for a plain crawl."""
     if start.kind == 'crawl':
         return None
-    from silkline.crawl.engine import plugged
+    from silkline.crawl.documents.job_kinds import PluginJobKind
 
-    return plugged.job_kind(start.kind)
+    return PluginJobKind.load(start.kind)
 
 
-def strategy_for(start: protocol.Start, options: Options, kind: 'NamedKind | None') -> 'Strategy':
+def strategy_for(
+    start: protocol.Start, options: Options, kind: 'PluginJobKind | None'
+) -> 'Strategy':
     from silkline.crawl.engine.strategies import Site, strategy_of
 
-    if kind is None:
-        return strategy_of(options)
-    from silkline.crawl.engine import plugged
-
-    return Site(plugged.starts_of(kind, start.payload))
+    return strategy_of(options) if kind is None else Site(kind.starts(start.payload))
 
 
 @asynccontextmanager
 async def fetcher_for(
-    start: protocol.Start, options: Options, link: 'Link', kind: 'NamedKind | None'
+    start: protocol.Start, options: Options, channel: protocol.Channel, kind: 'PluginJobKind | None'
 ) -> 'AsyncGenerator[tuple[Fetcher, Egress | None]]':
     """The fetcher that the job names, open as long as the crawl runs, and its way out."""
     if options.fetcher == 'null':
@@ -119,7 +114,7 @@ async def fetcher_for(
         from silkline.crawl.net.egress import Egress
     from silkline.crawl.fetchers.http import HttpFetcher
 
-    reader = await reader_for(start, options, link, kind)
+    reader = await reader_for(start, options, channel, kind)
     try:
         egress = Egress(
             allow_networks=start.allow_networks,
@@ -147,30 +142,33 @@ async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
         except BrowserMissing as error:
             raise CrawlError(str(error)) from error
     else:
-        from silkline.crawl.engine import plugged
+        from silkline.crawl.fetchers.plugin import open_fetcher
 
-        async with plugged.open_fetcher(options.fetcher, egress) as get:
+        async with open_fetcher(options.fetcher, egress) as get:
             yield get
 
 
 async def reader_for(
-    start: protocol.Start, options: Options, link: 'Link', kind: 'NamedKind | None'
+    start: protocol.Start, options: Options, channel: protocol.Channel, kind: 'PluginJobKind | None'
 ) -> 'Reader':
     """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
     from silkline.crawl.documents.reader import Reader
 
-    hooks: Sequence[tuple[str, PageHook]] = ()
-    extractor: Extractor | None = None
-    if start.has_plugins or options.extractor != 'default':
-        from silkline.crawl.engine import plugged
+    if kind is not None:
+        from silkline.crawl.documents.job_kinds import JobKindReader
 
-        if kind is not None:
-            return plugged.reader_of(kind)
-        hooks, errors = plugged.page_hooks()
+        return JobKindReader(kind)
+    hooks = extractor = None
+    if start.has_plugins or options.extractor != 'default':
+        from silkline.crawl.documents.plugin_pages import PageHooks, PluginExtractor
+        from silkline.crawl.installed_plugins import page_hooks
+
+        found, errors = page_hooks()
         for error in errors:
-            await link.send(protocol.Log(level='warning', message=error))
+            await channel.send(protocol.Log(level='warning', message=error))
+        hooks = PageHooks(found) if found else None
         if options.extractor != 'default':
-            extractor = plugged.extractor(options.extractor)
+            extractor = PluginExtractor.load(options.extractor)
     return Reader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
 
 

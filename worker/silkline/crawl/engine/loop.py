@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from silkline import protocol
@@ -42,23 +42,12 @@ MOST_RIDDLES = 5
 Reason = Literal['drained', 'pause', 'stop', 'later']
 
 
-class Link(Protocol):
-    """The supervisor, as the loop needs it: `silkline.runner.channel.Link`."""
-
-    @property
-    def command(self) -> protocol.Command: ...
-    @property
-    def leaving(self) -> asyncio.Event: ...
-    async def send(self, message: protocol.FromRunner) -> None: ...
-    async def want_tasks(self, wish: protocol.WantTasks) -> protocol.Tasks: ...
-
-
 class Crawl:
     """One run over the frontier of a job."""
 
     def __init__(
         self,
-        link: Link,
+        channel: protocol.Channel,
         visits: Visits,
         frontier: Frontier,
         manners: Manners,
@@ -67,7 +56,7 @@ class Crawl:
         *,
         first_url: str,
     ) -> None:
-        self.link = link
+        self.channel = channel
         self.visits = visits
         self.frontier = frontier
         self.manners = manners
@@ -116,7 +105,7 @@ class Crawl:
         if self.options.strategy == 'sitemap':
             await self._ask(0)
             while not first.is_ready:
-                if self.link.leaving.is_set():
+                if self.channel.leaving.is_set():
                     return
                 self.moved.clear()
                 await self._wait_for_move(LONGEST_PATIENCE_SECONDS)
@@ -126,7 +115,7 @@ class Crawl:
         """Keep URLs in line; return when nothing is open and all is handed in."""
         riddles = 0
         while True:
-            if self.link.leaving.is_set():
+            if self.channel.leaving.is_set():
                 if (reason := await self._hand_in()) is not None:
                     return reason, 0.0
                 continue
@@ -149,7 +138,7 @@ class Crawl:
         self.frontier.has_news = False
         # Unchanged pages are handed in when their links have come.
         ended = self._ended - len(self.visits.unchanged)
-        answer = await self.link.want_tasks(
+        answer = await self.channel.want_tasks(
             protocol.WantTasks(
                 count=min(max(count, 0), 1000),
                 hosts=asked,
@@ -159,7 +148,7 @@ class Crawl:
         self._saved = ended
         self._has_saved.set()
         self.frontier.take_redirected_starts(answer.redirected_starts)
-        if self.link.leaving.is_set():
+        if self.channel.leaving.is_set():
             self._aside += answer.tasks
         else:
             for task in answer.tasks:
@@ -195,7 +184,7 @@ class Crawl:
         asked_at = clock()
         more_at = asked_at + seconds_to_more(answer)
         low = self._ahead // 2
-        while not self.link.leaving.is_set():
+        while not self.channel.leaving.is_set():
             now = clock()
             waited_seconds = now - asked_at
             has_more = self.frontier.has_news or more_at <= now
@@ -241,7 +230,9 @@ class Crawl:
 
     async def _wait_for_move(self, seconds: float) -> None:
         """Until a page ends, the user wants something, or the time is over."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (self.moved, self.link.leaving)]
+        waits = [
+            asyncio.ensure_future(event.wait()) for event in (self.moved, self.channel.leaving)
+        ]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -255,9 +246,9 @@ class Crawl:
             self.moved.clear()
             await self.moved.wait()
         # The answer may bring another command: a resumed crawl goes on.
-        await self.link.want_tasks(protocol.WantTasks(count=0))
-        if self.link.command in ('pause', 'stop'):
-            return self.link.command
+        await self.channel.want_tasks(protocol.WantTasks(count=0))
+        if self.channel.command in ('pause', 'stop'):
+            return self.channel.command
         aside, self._aside = self._aside, []
         for task in aside:
             self.hosts.put(task)
@@ -267,7 +258,7 @@ class Crawl:
         """Tell whoever crawls these hosts next how long they want to be left alone."""
         now = asyncio.get_running_loop().time()
         for name, seconds in self.hosts.pauses_left(now).items():
-            await self.link.send(protocol.HostFact(host=name, backoff_seconds=seconds))
+            await self.channel.send(protocol.HostFact(host=name, backoff_seconds=seconds))
 
     # Fetching
 

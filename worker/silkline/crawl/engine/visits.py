@@ -20,7 +20,6 @@ from silkline.crawl.fetched import Fetched, Fetcher
 from silkline.crawl.options import Options
 from silkline.crawl.retries import pause_seconds
 from silkline.crawl.urls import key_of
-from silkline.runner.channel import Sender
 
 # Redirects between spellings of one URL, which are one URL of the frontier.
 MAX_RESPELLINGS = 5
@@ -32,14 +31,14 @@ MOST_REFUSED = 10_000
 class Visits:
     def __init__(
         self,
-        sender: Sender,
+        channel: protocol.Channel,
         fetcher: Fetcher,
         frontier: Frontier,
         manners: Manners,
         strategy: Strategy,
         options: Options,
     ) -> None:
-        self._sender = sender
+        self._channel = channel
         self._fetcher = fetcher
         self._frontier = frontier
         self._manners = manners
@@ -57,7 +56,7 @@ class Visits:
         elif self._frontier.is_trapped(task.url):
             await self._frontier.skip(task, 'trap')
         else:
-            await self._sender.send(protocol.Begun(url_key=task.url_key, url=task.url))
+            await self._channel.send(protocol.Begun(url_key=task.url_key, url=task.url))
             begun_at = asyncio.get_running_loop().time()
             fetched = await self._fetch(host, task)
             if fetched.trouble is not None:
@@ -88,7 +87,7 @@ class Visits:
         seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
         is_answer = fetched.http_status is not None
         if is_answer and host.went_well(seconds, begun_at=begun_at):
-            await self._sender.send(
+            await self._channel.send(
                 protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
             )
         if fetched.redirect is not None:
@@ -157,12 +156,12 @@ class Visits:
         if host.is_hopeless:
             why = f'{host.name} was given up: {error}'[:2000]
             host.give_up(why)
-            await self._sender.send(protocol.Log(level='warning', message=why))
-            await self._sender.send(
+            await self._channel.send(protocol.Log(level='warning', message=why))
+            await self._channel.send(
                 protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0, last_error=why)
             )
             return
-        await self._sender.send(
+        await self._channel.send(
             protocol.HostFact(
                 host=host.name,
                 backoff_seconds=seconds,
