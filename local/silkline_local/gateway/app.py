@@ -18,8 +18,8 @@ from aiohttp import hdrs, web
 
 from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.dashboard import Dashboard
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.realtime.routes import Realtime
-from silkline_local.gateway.refusals import Refusal
 from silkline_local.gateway.rest.routes import Rest
 from silkline_local.keys import Keys
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import jwt
 import msgspec
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.keys import ISSUER, Keys
 
 TOKENS_KEPT = 1000

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import hdrs, web
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.keys import Keys
 
 NO_DASHBOARD = """Silkline's local stack is running.

@@ -4,24 +4,32 @@ Owns membership and the handing out of broadcasts. Private and public channels o
 two topics. Joining and leaving, and what else a client may do, are decided by `socket.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from silkline_local.gateway.callers import Caller
 from silkline_local.gateway.realtime.broadcasts import PREFIX, Broadcast
+from silkline_local.gateway.realtime.frames import Version
 
-if TYPE_CHECKING:
-    from silkline_local.gateway.realtime.socket import Socket
+
+class Subscriber(Protocol):
+    """The socket that a channel was joined on; see `socket.py`."""
+
+    version: Version
+
+    def send(self, frame: bytes) -> None: ...
+
+    def send_system(self, channel: 'Channel', status: str, message: str) -> None: ...
+
+    def shut_down(self, channel: 'Channel', message: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
     """One join of one socket. `may_write` is asked for at the first broadcast and then kept."""
 
-    socket: Socket
+    socket: Subscriber
     topic: str
     join_ref: bytes
     caller: Caller

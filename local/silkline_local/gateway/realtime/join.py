@@ -1,8 +1,9 @@
-"""What a client asks for when it joins a channel, and on whose behalf.
+"""Joins of a channel: what a client asks for, on whose behalf, and whether it is granted.
 
 Owns the reading of a join's payload and of the tokens in it, with hosted Realtime's tolerance:
 what cannot be read counts as not said. Presence may be asked for and is not there: such a join
-succeeds, and nobody is ever present. Whether the join is granted is decided by `socket.py`.
+succeeds, and nobody is ever present. The order of the checks is hosted Realtime's: room, token,
+policies. Policies are asked by `authorization.py`; the channel itself is made by `socket.py`.
 """
 
 import time
@@ -12,7 +13,13 @@ from typing import cast
 import jwt
 
 from silkline_local.gateway.callers import BadToken, Caller, Callers
+from silkline_local.gateway.realtime.authorization import Asking, Authorizer
+from silkline_local.gateway.realtime.broadcasts import PREFIX
+from silkline_local.gateway.realtime.database import Unanswered
 from silkline_local.gateway.realtime.frames import decode_payload
+
+MOST_CHANNELS = 1000
+LONGEST_TOPIC_BYTES = 1024
 
 
 class JoinRefused(Exception):
@@ -45,6 +52,48 @@ def read_join(payload: bytes) -> JoinRequest:
         wants_replay=isinstance(broadcast.get('replay'), dict),
         token=read_token(join.get('access_token') if user_token is None else user_token),
     )
+
+
+def check_room(wire_topic: str, *, channels: int) -> None:
+    """Let no socket take more than its share. `channels` is how many it has joined."""
+    if wire_topic == PREFIX:
+        raise JoinRefused('TopicNameRequired: You must provide a topic name')
+    if len(wire_topic.encode()) > LONGEST_TOPIC_BYTES:
+        raise JoinRefused(f'TopicNameTooLong: more than {LONGEST_TOPIC_BYTES} bytes')
+    if channels >= MOST_CHANNELS:
+        raise JoinRefused('ChannelRateLimitReached: Too many channels')
+
+
+async def admit(
+    request: JoinRequest,
+    *,
+    topic: str,
+    key_caller: Caller,
+    headers: str,
+    callers: Callers,
+    authorizer: Authorizer,
+) -> Caller:
+    """Answer on whose behalf the channel may be joined: the token's, else the socket's key's."""
+    caller = key_caller if request.token is None else check_token(callers, request.token)
+    if request.wants_changes:
+        raise JoinRefused('PostgresChangesNotSupported: the local stack has broadcasts only')
+    if request.wants_replay:
+        raise JoinRefused('UnableToReplayMessages: the local stack does not replay broadcasts')
+    if request.is_private:
+        await check_read(authorizer, Asking(caller, topic, headers))
+    return caller
+
+
+async def check_read(authorizer: Authorizer, asking: Asking) -> None:
+    try:
+        may_read = await authorizer.may_read(asking)
+    except Unanswered as error:
+        raise JoinRefused(str(error)) from error
+    if not may_read:
+        raise JoinRefused(
+            'Unauthorized: You do not have permissions to read from this Channel topic: '
+            + asking.topic
+        )
 
 
 def read_token(value: object) -> str | None:

@@ -10,15 +10,13 @@ from typing import Literal
 import msgspec
 from aiohttp import hdrs, web
 
-from silkline_local.gateway.bodies import BadBody, read_body
 from silkline_local.gateway.callers import BadToken, Caller, Callers
-from silkline_local.gateway.headers import encode_headers
+from silkline_local.gateway.http import BadBody, Refusal, encode_headers, read_body
 from silkline_local.gateway.realtime.authorization import Asking, Authorizer
 from silkline_local.gateway.realtime.broadcasts import TextBroadcast, UserBroadcast, text_payload
 from silkline_local.gateway.realtime.channels import Hub
 from silkline_local.gateway.realtime.database import Unanswered
 from silkline_local.gateway.realtime.frames import NULL
-from silkline_local.gateway.refusals import Refusal
 
 LARGEST_BYTES = 8 * 1024 * 1024
 

@@ -15,17 +15,15 @@ from typing import Self
 from aiohttp import WSCloseCode, hdrs, web
 
 from silkline_local.gateway.callers import Callers
-from silkline_local.gateway.headers import encode_headers
-from silkline_local.gateway.realtime.admission import Services
+from silkline_local.gateway.http import Refusal, encode_headers
 from silkline_local.gateway.realtime.authorization import Authorizer
 from silkline_local.gateway.realtime.channels import Channel, Hub
 from silkline_local.gateway.realtime.database import Database
 from silkline_local.gateway.realtime.delivery import Delivery
 from silkline_local.gateway.realtime.frames import Version
 from silkline_local.gateway.realtime.rest_broadcast import RestBroadcast
-from silkline_local.gateway.realtime.socket import Socket
+from silkline_local.gateway.realtime.socket import Services, Socket
 from silkline_local.gateway.realtime.stream import DatabaseStream
-from silkline_local.gateway.refusals import Refusal
 
 logger = logging.getLogger(__name__)
 

@@ -4,25 +4,24 @@ Owns the protocol's events, from phx_join to phx_close, and a channel's life bet
 are granted by `admission.py`; what waits to be read by the client is in `outbox.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from silkline_local.gateway.callers import Caller
-from silkline_local.gateway.realtime.admission import Services, admit, check_read, check_room
-from silkline_local.gateway.realtime.authorization import Asking
+from silkline_local.gateway.callers import Caller, Callers
+from silkline_local.gateway.realtime.authorization import Asking, Authorizer
 from silkline_local.gateway.realtime.broadcasts import (
     PREFIX,
     Broadcast,
     TextBroadcast,
     UserBroadcast,
 )
-from silkline_local.gateway.realtime.channels import Channel
+from silkline_local.gateway.realtime.channels import Channel, Hub
 from silkline_local.gateway.realtime.database import Unanswered
 from silkline_local.gateway.realtime.frames import (
     CLOSE,
@@ -38,7 +37,10 @@ from silkline_local.gateway.realtime.frames import (
 )
 from silkline_local.gateway.realtime.join import (
     JoinRefused,
+    admit,
     as_mapping,
+    check_read,
+    check_room,
     check_token,
     expiry_message,
     read_join,
@@ -52,6 +54,16 @@ CHECK_TOKEN_SECONDS = 3600.0
 CLOSE_SECONDS = 1.0
 JOINED = b'{"status":"ok","response":{"postgres_changes":[]}}'
 OK = b'{"status":"ok","response":{}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all sockets share."""
+
+    callers: Callers
+    hub: Hub
+    authorizer: Authorizer
+    await_stream: Callable[[Channel], None]
 
 
 class Socket:
@@ -179,7 +191,12 @@ class Socket:
             check_room(incoming.topic, channels=len(self._channels))
             request = read_join(incoming.payload)
             caller = await admit(
-                services, request, topic=topic, key_caller=self._caller, headers=self._headers
+                request,
+                topic=topic,
+                key_caller=self._caller,
+                headers=self._headers,
+                callers=services.callers,
+                authorizer=services.authorizer,
             )
         except JoinRefused as refused:
             self._refuse(incoming, str(refused))

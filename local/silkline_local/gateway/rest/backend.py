@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 from psycopg.pq.abc import PGresult
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest import errors
 from silkline_local.gateway.rest.database.connection import Command, Connection, Lost, Unreachable
 from silkline_local.gateway.rest.database.pool import Pool, PoolTimeout

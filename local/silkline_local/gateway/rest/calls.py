@@ -9,7 +9,7 @@ from collections.abc import Callable
 from aiohttp import web
 from psycopg import pq
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.backend import Backend, Work
 from silkline_local.gateway.rest.database.connection import Command
 from silkline_local.gateway.rest.database.schema_cache import Function, SchemaCache

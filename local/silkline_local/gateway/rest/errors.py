@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 
 BEARER = {'WWW-Authenticate': 'Bearer'}
 

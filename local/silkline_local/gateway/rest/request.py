@@ -12,9 +12,8 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import hdrs, web
 
-from silkline_local.gateway.bodies import BadBody, read_body
 from silkline_local.gateway.callers import BadClaims, BadToken, Caller, Callers
-from silkline_local.gateway.headers import encode_headers, encode_texts
+from silkline_local.gateway.http import BadBody, encode_headers, encode_texts, read_body
 from silkline_local.gateway.rest import preferences
 from silkline_local.gateway.rest.errors import bad_body, bad_token, failure
 from silkline_local.gateway.rest.media import Form, answer_form, refuse_other_than_json

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from aiohttp import web
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.backend import Backend, Work
 from silkline_local.gateway.rest.database.transaction import Row
 from silkline_local.gateway.rest.errors import failure, not_singular

@@ -6,9 +6,8 @@ from typing import Any, cast
 
 from aiohttp import WSMessage, WSMsgType, web
 from silkline_local.gateway.callers import role_caller
-from silkline_local.gateway.realtime.admission import Services
 from silkline_local.gateway.realtime.frames import Version
-from silkline_local.gateway.realtime.socket import Socket
+from silkline_local.gateway.realtime.socket import Services, Socket
 
 HEARTBEAT = '{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}'
 

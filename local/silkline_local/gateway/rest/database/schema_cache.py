@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import psycopg
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.errors import failure
 
 QUERY = Path(__file__).with_suffix('.sql')

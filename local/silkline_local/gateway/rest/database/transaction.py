@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.database.connection import Command, Connection
 
 COMMIT = Command(b'COMMIT')

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, NoReturn, cast
 
-from silkline_local.gateway.refusals import Refusal
+from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.errors import failure, not_supported, unparsable
 from silkline_local.gateway.rest.query.model import (
     OPERATORS,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from silkline_local.gateway.bodies import BadBody, read_body
+from silkline_local.gateway.http import BadBody, read_body
 
 
 @asynccontextmanager
