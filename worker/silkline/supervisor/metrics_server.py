@@ -60,7 +60,7 @@ async def serve_metrics(
 
     def accept() -> asyncio.BaseProtocol:
         if len(server.connections) >= MAX_CONNECTIONS:
-            return Refusal()
+            return RefusedConnection()
         handler = server()
         loop.call_later(connection_seconds, abort, handler)
         return handler
@@ -102,7 +102,7 @@ def abort(handler: web.RequestHandler) -> None:
         handler.transport.abort()
 
 
-class Refusal(asyncio.Protocol):
+class RefusedConnection(asyncio.Protocol):
     """Closes a connection that is one too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
