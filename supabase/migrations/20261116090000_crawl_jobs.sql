@@ -1,4 +1,4 @@
--- The table of the queue itself, and its settings, history and fleet.
+-- The jobs table, and the tables for settings, history and workers.
 --
 -- Reading order of the migrations:
 --   crawl_jobs               this file
@@ -26,12 +26,13 @@
 --   crawl_results            the pages of a job
 --
 -- Schema public is the API. Older projects grant everything in it by default, newer ones
--- nothing: every table and function here revokes first and grants what is meant. Schema
--- silkline is private: it is not exposed over HTTP, and holds what the API functions share.
+-- nothing, so every table and function here first revokes everything, then grants what it
+-- needs. Schema silkline is private: it is not exposed over HTTP and holds what the API
+-- functions share.
 --
--- Lock order, everywhere: job row, then state, then tasks, then pages, then hosts.
--- Advisory locks on a host or an owner are taken by claims without waiting, and by the
--- end of a lease after the job row.
+-- Lock order, everywhere: job row, then state, then tasks, then pages, then hosts. A claim
+-- takes the advisory locks of hosts and owners without waiting; the end of a lease takes
+-- them after the job row.
 
 create schema silkline;
 
@@ -41,8 +42,8 @@ comment on schema silkline is
 revoke all on schema silkline from public;
 grant usage on schema silkline to authenticated, service_role;
 
--- A key for a machine that is trusted less than the service key: it may execute the worker
--- functions and touch no table of the queue. Roles are shared by a cluster, hence the guard.
+-- The role behind a limited key for worker machines: it may execute the worker functions and
+-- read or write no table. Roles belong to the whole cluster, hence the guard.
 do $$
 begin
   if not exists (select from pg_catalog.pg_roles as role where role.rolname = 'crawl_worker') then
@@ -57,18 +58,18 @@ grant usage on schema public to crawl_worker;
 create type public.crawl_job_status as enum (
   'pending',     -- waits for a worker
   'processing',  -- pending -> processing: a worker holds its lease
-  'paused',      -- pending, processing -> paused: a user's word
-  'completed',   -- processing -> completed: the frontier drained by itself
+  'paused',      -- pending, processing -> paused: by a user
+  'completed',   -- processing -> completed: the frontier has drained
   'failed',      -- processing -> failed: no retries left
   'stopped',     -- ended early by a user, results kept
-  'cancelled'    -- ended by a user, for good
+  'cancelled'    -- ended by a user; it cannot be resumed
 );
 
--- Why a pending job is not in the line.
+-- Why a pending job is not in line.
 create type public.crawl_job_wait as enum (
-  'time',   -- run_after lies ahead
-  'host',   -- its host is being crawled
-  'owner'   -- its owner runs as many jobs as allowed
+  'time',   -- run_after is in the future
+  'host',   -- its host is at its limit of running jobs
+  'owner'   -- its owner is at their limit of running jobs
 );
 
 create type public.crawl_task_status as enum (
@@ -87,7 +88,7 @@ create type public.crawl_actor as enum (
   'operator'
 );
 
--- What a lease call answers.
+-- What a call about a lease returns.
 create type public.crawl_command as (
   lease_token uuid,
   job_id uuid,
@@ -95,7 +96,7 @@ create type public.crawl_command as (
   status public.crawl_job_status
 );
 
--- One row of settings for the whole queue
+-- Settings
 
 create table public.crawl_settings (
   id boolean primary key default true,
@@ -131,9 +132,9 @@ create table public.crawl_settings (
 alter table public.crawl_settings enable row level security;
 
 comment on table public.crawl_settings is
-  'The settings of the queue, one row. A limit of null means no limit.';
+  'The settings of the queue: a single row. A limit of null means no limit.';
 
-create policy "Signed-in users read the limits that bind them"
+create policy "Signed-in users read the settings"
   on public.crawl_settings
   for select
   to authenticated
@@ -147,9 +148,9 @@ insert into public.crawl_settings default values;
 
 -- Jobs
 
--- Ids that begin with their time (UUID version 7, which PostgreSQL 17 cannot make itself): jobs
--- of one hour lie side by side in every index, and a claim dirties one page there, not one
--- page of a million jobs.
+-- UUID version 7, which PostgreSQL 17 has no function for. An id starts with its time, so jobs
+-- of the same hour are neighbours in every index, and claims dirty a few index pages instead
+-- of random ones.
 create function silkline.new_id()
   returns uuid
   language plpgsql
@@ -169,13 +170,13 @@ end
 $$;
 
 comment on function silkline.new_id() is
-  'A random id that sorts by its time.';
+  'A new UUID version 7: random, and sorted by time.';
 
 revoke execute on function silkline.new_id() from public, anon, authenticated;
 
--- The rules for a row are in silkline.check_job, a trigger, and not CHECK constraints:
--- Postgres parses the CHECKs of a table anew for each UPDATE statement, and fifteen of
--- them took 110 of the 200 microseconds of a claim's UPDATE. The trigger takes 5 to 20.
+-- The rules for a row are in a trigger, silkline.check_job, instead of CHECK constraints:
+-- Postgres parses a table's CHECKs again for each UPDATE statement, and fifteen of them took
+-- 110 of the 200 microseconds of a claim's UPDATE. The trigger takes 5 to 20.
 create table public.crawl_jobs (
   id uuid primary key default silkline.new_id(),
   user_id uuid references auth.users (id) on delete cascade,
@@ -207,8 +208,8 @@ create table public.crawl_jobs (
   started_at timestamptz,
   completed_at timestamptz
 )
--- Room on each page for every row twice, so that a heartbeat of all of them at once is a
--- HOT update: it touches no index.
+-- Each page has room for two versions of every row, so a heartbeat of all rows at once is a
+-- HOT update and touches no index.
 with (
   fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0.02,
@@ -218,19 +219,19 @@ with (
 alter table public.crawl_jobs enable row level security;
 
 comment on table public.crawl_jobs is
-  'One row per crawl or audit that somebody asked for.';
+  'One row per job.';
 comment on column public.crawl_jobs.user_id is
-  'The owner; null for jobs of the service itself.';
+  'The owner, or null for a job of the service itself.';
 comment on column public.crawl_jobs.place is
-  'Place in the line: the band of its priority, then the turn of its owner. Lower runs first.';
+  'Sort key of the claim: the band of its priority, then the turn of its owner. Lowest first.';
 comment on column public.crawl_jobs.lease_check_at is
-  'When the reaper looks at this lease next; null when no worker holds the job.';
+  'When the reaper next checks this lease; null when no worker holds the job.';
 comment on column public.crawl_jobs.running_seconds is
-  'How long workers have run it, as they told when they ended their leases; against max_seconds.';
+  'How long workers have run it, as reported at the end of each lease; limited by max_seconds.';
 comment on column public.crawl_jobs.host_slot is
-  'Which of the host''s places this job occupies while it is leased.';
+  'Which of the host''s slots this job occupies while it is leased.';
 
--- The line itself: exactly the WHERE and ORDER BY of the claim.
+-- Exactly the WHERE and ORDER BY of the claim.
 create index crawl_jobs_in_line on public.crawl_jobs (kind, place)
   where status = 'pending' and waits_for is null;
 create index crawl_jobs_turns_of_owner
@@ -285,7 +286,7 @@ create table public.crawl_events (
 alter table public.crawl_events enable row level security;
 
 comment on table public.crawl_events is
-  'Append-only history of every job, written by trigger: from, to, who, why.';
+  'Append-only history of every job, written by triggers: from, to, who, why.';
 
 create policy "Users read the history of their own jobs"
   on public.crawl_events
@@ -318,7 +319,7 @@ with (fillfactor = 50);
 alter table public.crawl_workers enable row level security;
 
 comment on table public.crawl_workers is
-  'The fleet. A worker is live, late or lost by database time: see list_crawl_workers().';
+  'The workers. list_crawl_workers() says which are live, late or lost, by database time.';
 
 create policy "Only the service reads workers"
   on public.crawl_workers

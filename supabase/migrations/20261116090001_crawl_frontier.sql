@@ -1,10 +1,9 @@
--- The tables of a crawl: its counters, its frontier, its pages; what is known about hosts;
--- the results of audits.
+-- The tables of a crawl: counters, frontier and pages; facts about hosts; results of audits.
 
--- State of a crawl: the frontier's counters, 1:1 with the job
+-- Counters of the frontier, one row per job
 
--- Made by trigger with each job (tg_crawl_jobs_record_new), and deleted with it
--- (tg_crawl_jobs_delete_rows): a foreign key would check each of thousands of new jobs again.
+-- Triggers insert this row with its job (tg_crawl_jobs_record_new) and delete it with the job
+-- (tg_crawl_jobs_delete_rows). A foreign key would check each of thousands of new jobs again.
 create table public.crawl_states (
   job_id uuid primary key,
   total_pending integer not null default 0,
@@ -44,15 +43,15 @@ with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 alter table public.crawl_states enable row level security;
 
 comment on table public.crawl_states is
-  'Counters of each job''s frontier, kept in the transactions that change it.';
+  'Counters of each job''s frontier, updated in the transactions that change it.';
 comment on column public.crawl_states.pages_spent is
-  'What counts against max_pages: URLs handed out, less those that proved to be no page.';
+  'What counts against max_pages: URLs handed out, minus those that turned out not to be pages.';
 comment on column public.crawl_states.pages_free is
-  'URLs that were fetched and gave their place in max_pages back: redirects and the like.';
+  'URLs that were fetched but do not count against max_pages, such as redirects.';
 comment on column public.crawl_states.redirected_starts is
-  'Where start URLs redirected to: the scope of the crawl moves with them.';
+  'Where start URLs redirected to; the scope of the crawl follows them.';
 comment on column public.crawl_states.seq is
-  'Number of checkpoints over the life of the job; live progress carries it.';
+  'Number of checkpoints over the life of the job; progress messages carry it.';
 
 create policy "Users read the state of their own jobs"
   on public.crawl_states
@@ -72,8 +71,8 @@ grant select on public.crawl_states to authenticated, service_role;
 
 -- The frontier
 
--- No foreign key to crawl_jobs: tasks are written only under the lock of their job, the
--- check would run for each of thousands of links, and tg_crawl_jobs_delete_rows deletes them.
+-- No foreign key to crawl_jobs: its check would run for each of thousands of links. Tasks are
+-- written only under the lock of their job, and tg_crawl_jobs_delete_rows deletes them.
 create table public.crawl_tasks (
   job_id uuid not null,
   url_key uuid not null,
@@ -128,24 +127,24 @@ with (
 alter table public.crawl_tasks enable row level security;
 
 comment on table public.crawl_tasks is
-  'The frontier: one row per URL of a job, each ending in one state with a reason.';
+  'The frontier: one row per URL of a job. Each ends in one status, with a reason.';
 comment on column public.crawl_tasks.url_key is
-  'A 16-byte hash of the canonical URL; the uuid type is its cheapest container.';
+  'A 16-byte hash of the canonical URL, stored as uuid because that is the cheapest type.';
 comment on column public.crawl_tasks.crashes is
-  'How often a process died of this URL, perhaps. 1 = leased alone, 2 = poison.';
+  'How often a process died while fetching this URL. 1: it is leased alone. 2: poison.';
 comment on column public.crawl_tasks.losses is
-  'How often a worker was lost with this URL in flight. The first is chance, the second a crash.';
+  'How often a worker was lost with this URL in flight. The second time counts as a crash.';
 comment on column public.crawl_tasks.attempts is
-  'How often it was handed out to be fetched. Above 0 it was paid from max_pages.';
+  'How often it was handed out to be fetched. Above 0, it counts against max_pages.';
 comment on column public.crawl_tasks.found_on is
-  'url_key of the page that linked here first.';
+  'url_key of the first page that linked here.';
 comment on column public.crawl_tasks.copy_of is
-  'url_key of the page that this one was dropped for; its own once that page was of no use.';
+  'url_key of the original that this copy was dropped for; its own once that was no substitute.';
 comment on column public.crawl_tasks.copy_title is
-  'Title of a page that was dropped for another, which must have the same.';
+  'Title of a dropped copy; its original must have the same title.';
 
--- Three that never overlap: what is new, what was begun before (and needs no budget), and what
--- is leased alone. So a lease reads none of the others, whatever plan it gets.
+-- Three indexes that never overlap: new URLs, URLs tried before (which need no budget), and
+-- URLs that are leased alone. A query for one of them never reads the others, whatever its plan.
 create index crawl_tasks_to_begin on public.crawl_tasks (job_id, next_run_at)
   where status = 'pending' and crashes = 0 and attempts = 0;
 create index crawl_tasks_to_try_again on public.crawl_tasks (job_id, next_run_at)
@@ -156,7 +155,7 @@ create index crawl_tasks_leased on public.crawl_tasks (job_id, url_key)
   where status = 'in_progress';
 create index crawl_tasks_failed on public.crawl_tasks (job_id, url_key)
   where status = 'error';
--- Tells a job that has none at one look: a link that leads there on a shorter way is rare.
+-- Shows with one probe that a job has none: a shorter path to such a URL is rare.
 create index crawl_tasks_too_deep on public.crawl_tasks (job_id, url_key)
   where skip_reason = 'too_deep';
 create index crawl_tasks_copies on public.crawl_tasks (job_id, copy_of)
@@ -180,7 +179,7 @@ grant select on public.crawl_tasks to authenticated, service_role;
 
 -- Pages, versioned
 
--- Pages outlive the job that found them: retention forgets jobs, not what they brought home.
+-- Pages outlive the job that found them: retention deletes jobs and keeps their pages.
 create table public.crawl_pages (
   id bigint generated always as identity primary key,
   user_id uuid references auth.users (id) on delete cascade,
@@ -210,7 +209,7 @@ with (fillfactor = 90);
 alter table public.crawl_pages enable row level security;
 
 comment on table public.crawl_pages is
-  'What crawls brought home, one row per version of a page; unchanged pages make no version.';
+  'One row per version of a page. A crawl that finds a page unchanged adds no version.';
 
 create unique index crawl_pages_version_is_unique
   on public.crawl_pages (
@@ -226,8 +225,8 @@ create unique index crawl_pages_latest_is_unique
     url_key
   )
   where is_latest;
--- With url_key, so that a plan made while the table is empty cannot take it for a probe by
--- source alone. Of all versions, so that a deleted account finds its pages.
+-- Includes url_key, so that a plan made while the table is empty does not use it to look up a
+-- whole source. Covers all versions, so that deleting an account finds its pages.
 create index crawl_pages_of_owner on public.crawl_pages (user_id, source_id, url_key);
 create index crawl_pages_outdated on public.crawl_pages (last_seen_at)
   where not is_latest;
@@ -261,9 +260,9 @@ alter table public.crawl_hosts enable row level security;
 create index crawl_hosts_by_age on public.crawl_hosts (updated_at);
 
 comment on table public.crawl_hosts is
-  'What all jobs and users share about a host: robots.txt, crawl delay, backoff.';
+  'Facts about hosts, shared by all jobs and users: robots.txt, crawl delay, backoff.';
 comment on column public.crawl_hosts.error_streak is
-  'Errors in a row; null while no crawl has told.';
+  'Consecutive errors; null until a crawl has reported.';
 
 create policy "Only the service reads hosts"
   on public.crawl_hosts

@@ -1,8 +1,8 @@
 -- The rules for a row of crawl_jobs, and its state machine.
 
--- What is true of every job at rest, and which changes of status there are, whoever writes.
+-- What holds for every job at rest, and which changes of status are allowed, for every writer.
 --
--- Long expressions rather than variables: plpgsql prepares each expression anew in each
+-- One long expression instead of variables: plpgsql prepares each expression again in each
 -- transaction, which costs more than evaluating it.
 create function silkline.check_job()
   returns trigger
@@ -13,15 +13,15 @@ create function silkline.check_job()
 as $$
 declare
   v_broken constant text := case
-    -- A token without a lease is the receipt of a lease that its own holder ended: the
-    -- holder's repeated call is recognised by it. A reaped lease leaves no receipt.
+    -- A token without a lease is the receipt of a lease that its holder ended itself: it
+    -- identifies a repeated call of that holder. A reaped lease leaves no receipt.
     when num_nonnulls(new.worker_id, new.lease_check_at, new.host_slot) not in (0, 3)
       or (
         new.lease_check_at is not null
         and num_nonnulls(new.lease_token, new.last_heartbeat) < 2
       )
       then 'crawl_jobs_lease_is_whole'
-    -- Paused, stopped and cancelled jobs keep their lease until the worker has handed in.
+    -- Paused, stopped and cancelled jobs keep their lease until the worker has released it.
     when case
       when new.status = 'processing' then new.lease_check_at is null
       when new.status in ('pending', 'completed', 'failed') then new.lease_check_at is not null
@@ -43,11 +43,11 @@ declare
       when new.status then true
       when 'pending' then new.status in ('processing', 'paused', 'stopped', 'cancelled')
       when 'processing' then true
-      -- Back to processing: resumed while its worker was still saving.
+      -- To processing: resumed while its worker was still saving.
       when 'paused' then new.status in ('pending', 'processing', 'stopped', 'cancelled')
       when 'stopped' then new.status = 'pending'
       when 'failed' then new.status = 'pending'
-      -- A retry of the URLs that failed in it.
+      -- By retry_crawl_job.
       when 'completed' then new.status = 'pending'
       else false
     end
@@ -63,7 +63,7 @@ begin
   if v_broken = 'transition' then
     raise sqlstate 'PT409' using
       message = format('job %s is %s and cannot become %s', old.id, old.status, new.status),
-      hint = 'The states of a job are drawn in docs/reference/functions.md.';
+      hint = 'See the job states in docs/reference/functions.md.';
   end if;
 
   raise check_violation using
@@ -75,7 +75,7 @@ end
 $$;
 
 comment on function silkline.check_job() is
-  'Trigger: the rules for a row of crawl_jobs, and its state machine.';
+  'Trigger: enforce the rules for a row of crawl_jobs, and its state machine.';
 
 revoke execute on function silkline.check_job() from public, anon, authenticated;
 
@@ -98,7 +98,7 @@ create trigger tg_crawl_jobs_check
   for each row
   execute function silkline.check_job();
 
--- What is true of every new job.
+-- What holds for every new job.
 create function silkline.check_new_job()
   returns trigger
   language plpgsql
@@ -136,7 +136,7 @@ end
 $$;
 
 comment on function silkline.check_new_job() is
-  'Trigger: the rules for a new row of crawl_jobs.';
+  'Trigger: enforce the rules for a new row of crawl_jobs.';
 
 revoke execute on function silkline.check_new_job() from public, anon, authenticated;
 

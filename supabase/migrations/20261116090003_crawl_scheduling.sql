@@ -1,20 +1,18 @@
--- The line: which pending job runs next.
+-- The order in which pending jobs are claimed.
 --
--- Every job in the line has a place: one bigint, the band of its priority plus a turn.
--- A job that joins gets the turn after its owner's last job in the line, but never one
--- before the head of the line. So 100,000 jobs of one user stretch far back, while the
--- single job of another lands at the head: turns between users, and the claim stays the
--- first row of one index.
+-- Jobs that could run now are in line, ordered by place: one bigint, the band of the job's
+-- priority plus a turn. A new job gets the turn after its owner's last job in line, but never
+-- one before the head of the line. So 100,000 jobs of one user reach far back, while the only
+-- job of another user starts at the head: users take turns, and a claim still reads the first
+-- row of one index.
 --
--- Only jobs that could run stand in the line. A job that waits for its time, for its host
--- or for its owner's limit stands aside (waits_for) and costs a claim nothing. Claims move
--- a job aside when they meet it blocked; whatever frees a host or an owner calls the next
--- one back. Calling one too many is harmless, the next claim moves it aside again;
--- calling one too few would leave a job waiting for nothing. Both sides hold the advisory
--- lock of the host (or owner) that they decide about, so that no call is missed; a hash
--- that collides costs a moment's wait, nothing else.
+-- A job that is blocked by its time, its host or its owner's limit is set aside (waits_for)
+-- and costs a claim nothing. A claim sets aside the blocked jobs that it finds; whatever frees
+-- a host or an owner unblocks the next job. Unblocking one job too many is harmless, because
+-- the next claim sets it aside again; one too few would leave a job waiting for nothing. Both
+-- sides hold the advisory lock of the host or owner in question, so none is missed. A hash
+-- collision costs a short wait and nothing else.
 
--- Kinds of job that this queue knows.
 create function silkline.known_kinds()
   returns text[]
   language sql
@@ -31,7 +29,7 @@ comment on function silkline.known_kinds() is
 
 revoke execute on function silkline.known_kinds() from public, anon, authenticated;
 
--- The first place of a priority's band: 2^40 turns lie between two priorities.
+-- The first place of a priority's band. Each band holds 2^40 turns.
 create function silkline.band_start(p_priority integer)
   returns bigint
   language sql
@@ -43,11 +41,11 @@ as $$
 $$;
 
 comment on function silkline.band_start(integer) is
-  'The first place in the line for a priority.';
+  'The first place of a priority.';
 
 revoke execute on function silkline.band_start(integer) from public, anon, authenticated;
 
--- The place of the first job in the line with this priority, over all kinds.
+-- The place of the first job in line with this priority, over all kinds.
 create function silkline.head_place(p_priority integer)
   returns bigint
   language plpgsql
@@ -60,7 +58,7 @@ declare
   v_end constant bigint := silkline.band_start(p_priority - 1);
 begin
   return (
-    -- An empty line begins a little behind, so that there is room at the front.
+    -- An empty line starts a little way into its band, which leaves room at the front.
     select coalesce(min(head.place), v_start + 1048576)
     from unnest(silkline.known_kinds()) as known (kind)
     cross join lateral (
@@ -79,12 +77,12 @@ end
 $$;
 
 comment on function silkline.head_place(integer) is
-  'Where the line of one priority begins at the moment.';
+  'The place where the line of one priority starts now.';
 
 revoke execute on function silkline.head_place(integer) from public, anon, authenticated;
 
--- Where a job goes that had begun and was interrupted through no fault of its own: it has had
--- its turn, and does not wait for another one.
+-- The place for a job that was interrupted through no fault of its own: it already had its
+-- turn, so it does not wait for another.
 create function silkline.front_place(p_priority integer)
   returns bigint
   language plpgsql
@@ -98,12 +96,12 @@ end
 $$;
 
 comment on function silkline.front_place(integer) is
-  'The place before the head of the line of one priority.';
+  'The place just before the head of the line of one priority.';
 
 revoke execute on function silkline.front_place(integer) from public, anon, authenticated;
 
--- Where a job of this owner joins the line. A job that stood in it before keeps its place
--- where that is the better one for it, yet never overtakes the head.
+-- The place for a job of this owner. A job that was in line before keeps its old place if that
+-- is better, but never overtakes the head.
 create function silkline.join_place(
   p_user_id uuid,
   p_priority integer,
@@ -136,12 +134,12 @@ end
 $$;
 
 comment on function silkline.join_place(uuid, integer, bigint) is
-  'The place at which a job of this owner and priority joins the line.';
+  'The place where a job of this owner and priority joins the line.';
 
 revoke execute on function silkline.join_place(uuid, integer, bigint)
   from public, anon, authenticated;
 
--- Call back the first job that waits for this host.
+-- Put the first job that waits for this host back in line.
 create function silkline.unblock_next_for_host(p_host text)
   returns integer
   language plpgsql
@@ -181,11 +179,11 @@ end
 $$;
 
 comment on function silkline.unblock_next_for_host(text) is
-  'Put the first job that waits for a host back into the line.';
+  'Put the first job that waits for a host back in line; returns how many it was.';
 
 revoke execute on function silkline.unblock_next_for_host(text) from public, anon, authenticated;
 
--- Call back the first job that waits for its owner's limit.
+-- Put the first job that waits for its owner's limit back in line.
 create function silkline.unblock_next_for_owner(p_user_id uuid)
   returns integer
   language plpgsql
@@ -223,11 +221,11 @@ end
 $$;
 
 comment on function silkline.unblock_next_for_owner(uuid) is
-  'Put the first job that waits for its owner''s limit back into the line.';
+  'Put the first job that waits for its owner''s limit back in line; returns how many it was.';
 
 revoke execute on function silkline.unblock_next_for_owner(uuid) from public, anon, authenticated;
 
--- Let jobs whose time has come into the line; a bounded number per call.
+-- Put jobs whose time has come in line; a bounded number per call.
 create function silkline.unblock_due_jobs(p_limit integer)
   returns integer
   language plpgsql
@@ -247,8 +245,8 @@ declare
     for update skip locked
   );
 begin
-  -- One behind the other: jobs of one owner that come due together still take turns with
-  -- those of others.
+  -- One place each: jobs of one owner that come due together still take turns with the jobs
+  -- of others.
   update public.crawl_jobs as job
   set
     waits_for = null,
@@ -274,13 +272,13 @@ end
 $$;
 
 comment on function silkline.unblock_due_jobs(integer) is
-  'Put jobs whose run_after has passed into the line.';
+  'Put jobs whose run_after has passed in line.';
 
 revoke execute on function silkline.unblock_due_jobs(integer) from public, anon, authenticated;
 
--- A job has left the line or ended its lease: whoever waited behind it gets its turn.
--- Moved aside for its host, it frees no host; moved aside for its owner, no owner. Mostly
--- nobody waits, and the one statement that tells is all it costs.
+-- A job has left the line or its lease has ended: put the next job of its host and of its owner
+-- in line. A job set aside for its host frees no host; one set aside for its owner frees no
+-- owner. Usually no job waits, and the query that shows it is the whole cost.
 create function silkline.unblock_next_jobs()
   returns trigger
   language plpgsql
@@ -321,11 +319,11 @@ end
 $$;
 
 comment on function silkline.unblock_next_jobs() is
-  'Trigger: let the next job of the host and of the owner into the line.';
+  'Trigger: put the next job of the host and of the owner in line.';
 
 revoke execute on function silkline.unblock_next_jobs() from public, anon, authenticated;
 
--- Not for a job that goes back into the line: it is itself the next one.
+-- Not for a job that goes back in line: it is the next one itself.
 create trigger tg_crawl_jobs_unblock_next
   after update of status, waits_for, lease_check_at on public.crawl_jobs
   for each row

@@ -1,22 +1,22 @@
--- The functions of a worker, in the order in which worker/silkline/supervisor/worker.py calls them:
+-- The worker's functions, in the order in which worker/silkline/supervisor/worker.py calls them:
 --
---   claim_crawl_jobs       take jobs; each under a random token that the worker made
---   heartbeat_crawl_jobs   every 10 s: "I am alive"; answers what the users want of each job
+--   claim_crawl_jobs       leases jobs, each under a random token that the worker chose
+--   heartbeat_crawl_jobs   every 10 s: renews the leases, returns the user's command per job
 --   checkpoint_crawl_job   every second: results in, next URLs out
---   complete_crawl_job     the frontier is drained
+--   complete_crawl_job     the frontier has drained
 --   fail_crawl_job         the crawl broke; retried with backoff while retries are left
---   release_crawl_job      handed back: shutdown, or a pause, stop or cancel was obeyed
---   reap_crawl_jobs        leases whose worker fell silent; also at the head of each claim
+--   release_crawl_job      hands a job back: on shutdown, or after a pause, stop or cancel
+--   reap_crawl_jobs        ends leases whose worker fell silent; each claim does it, too
 --
 -- The token is the idempotency key of the claim and the fence of every later write: a token
--- that is no longer current gets 'lost' and changes nothing, anywhere. A token without a
--- lease is the receipt that its own holder has ended the lease: repeating that call gets
--- the answer of the first.
+-- that is no longer current gets 'lost' and changes nothing. A token without a lease is a
+-- receipt: its holder ended the lease itself, and repeating that call gets the first answer
+-- again.
 --
--- All are security definer, because the role crawl_worker may execute them and touch no
--- table of the queue. Neither anon nor authenticated may execute any.
+-- All of them are security definer, because the role crawl_worker may execute them but has no
+-- rights on any table. Neither anon nor authenticated may execute them.
 
--- Refuse tokens that cannot be leases.
+-- Refuse arguments that cannot name leases.
 create function silkline.check_lease_tokens(p_worker_id uuid, p_lease_tokens uuid[])
   returns void
   language plpgsql
@@ -28,7 +28,7 @@ begin
   if p_worker_id is null then
     raise sqlstate 'PT400' using
       message = 'p_worker_id must not be null',
-      hint = 'Send the uuid that this worker made at its start.';
+      hint = 'Send the uuid that the worker chose when it started.';
   end if;
 
   if p_lease_tokens is null
@@ -47,14 +47,14 @@ begin
     )
   then
     raise sqlstate 'PT422' using
-      message = 'p_lease_tokens holds a token twice',
-      hint = 'Make one random uuid per job.';
+      message = 'p_lease_tokens contains the same token twice',
+      hint = 'Send one random uuid per job.';
   end if;
 
   if cardinality(p_lease_tokens) > 1000 then
     raise sqlstate 'PT422' using
       message = format(
-        '%s lease tokens are more than 1000 in one call',
+        'p_lease_tokens has %s tokens, more than 1000',
         cardinality(p_lease_tokens)
       ),
       hint = 'Split the call.';
@@ -63,16 +63,16 @@ end
 $$;
 
 comment on function silkline.check_lease_tokens(uuid, uuid[]) is
-  'Raise unless these are the arguments of a lease call.';
+  'Raise unless these are valid arguments of a call about leases.';
 
 revoke execute on function silkline.check_lease_tokens(uuid, uuid[])
   from public, anon, authenticated;
 
--- The tokens that no job bears, be it as a lease or as a receipt.
+-- The tokens that no job has, neither as a lease nor as a receipt.
 create function silkline.unused_tokens(p_lease_tokens uuid[])
   returns uuid[]
   language plpgsql
-  volatile  -- so that it sees what its caller has just done
+  volatile  -- to see what its caller has just written
   security invoker
   set search_path = ''
 as $$
@@ -90,17 +90,17 @@ end
 $$;
 
 comment on function silkline.unused_tokens(uuid[]) is
-  'The lease tokens that no job bears.';
+  'The lease tokens that no job has.';
 
 revoke execute on function silkline.unused_tokens(uuid[]) from public, anon, authenticated;
 
--- How many jobs of a user run at the moment; paused ones count until their worker has handed
--- in, for they may be resumed. By the index of open jobs: one of leases by owner has the same
--- key over and over, and its upkeep cost each claim 100 microseconds.
+-- How many jobs of a user are running. Paused ones count until their worker has released them,
+-- because they may be resumed. Uses the index of open jobs: an index of leases by owner repeats
+-- one key many times, and maintaining it cost each claim 100 microseconds.
 create function silkline.count_leases(p_user_id uuid)
   returns bigint
   language plpgsql
-  volatile  -- so that it sees what was committed until now
+  volatile  -- to see what has been committed up to now
   security invoker
   set search_path = ''
 as $$
@@ -120,11 +120,11 @@ comment on function silkline.count_leases(uuid) is
 
 revoke execute on function silkline.count_leases(uuid) from public, anon, authenticated;
 
--- How many jobs occupy a host at the moment.
+-- How many running jobs occupy a host.
 create function silkline.count_jobs_on_host(p_host text)
   returns bigint
   language plpgsql
-  volatile  -- so that it sees what was committed until now
+  volatile  -- to see what has been committed up to now
   security invoker
   set search_path = ''
 as $$
@@ -139,12 +139,12 @@ end
 $$;
 
 comment on function silkline.count_jobs_on_host(text) is
-  'How many jobs occupy a host.';
+  'How many running jobs occupy a host.';
 
 revoke execute on function silkline.count_jobs_on_host(text) from public, anon, authenticated;
 
--- Look at the first jobs in the line and move those aside whose host or owner is full.
--- Answers the jobs that it met, moved, and had to leave to another claim.
+-- Check the first jobs in line, and set aside those whose host or owner is at its limit.
+-- Returns how many jobs it checked and moved, and which it left to another claim.
 create function silkline.set_blocked_jobs_aside(
   p_kinds text[],
   p_passed uuid[],
@@ -221,16 +221,16 @@ end
 $$;
 
 comment on function silkline.set_blocked_jobs_aside(text[], uuid[], integer, integer) is
-  'Move jobs whose host or owner is full out of the head of the line.';
+  'Set aside jobs at the head of the line whose host or owner is at its limit.';
 
 revoke execute on function silkline.set_blocked_jobs_aside(text[], uuid[], integer, integer)
   from public, anon, authenticated;
 
--- Take up to one job per token, the first in the line that this worker can run.
+-- Lease up to one job per token: the first in line that this worker can run.
 --
--- The same token again returns the same job, so a call whose answer was lost is repeated
--- safely. A token whose lease its holder has ended returns nothing and takes nothing.
--- definer because crawl_worker may touch no table
+-- The same token returns the same job again, so a call whose answer was lost can be repeated
+-- safely. A token whose holder has ended its lease returns nothing and takes nothing.
+-- definer because crawl_worker has no rights on tables
 create function public.claim_crawl_jobs(
   p_worker_id uuid,
   p_lease_tokens uuid[],
@@ -241,8 +241,8 @@ create function public.claim_crawl_jobs(
   volatile
   security definer
   set search_path = ''
-  -- Planning anew took 580 of the 1,500 microseconds of a claim. A plan made while the table
-  -- was small must not scan it when it is large. And compiling takes longer than running.
+  -- Planning each time took 580 of the 1,500 microseconds of a claim. A plan made while the
+  -- table was small must not scan it once it is large. JIT compiles longer than the query runs.
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
   set jit = 'off'
@@ -273,7 +273,7 @@ begin
     perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
   end if;
 
-  -- A repeated call waits here for the first one, then finds its jobs.
+  -- A repeated call waits here until the first one has committed, then finds its jobs.
   if not pg_try_advisory_xact_lock(hashtextextended('worker ' || p_worker_id, 0)) then
     perform pg_advisory_xact_lock(hashtextextended('worker ' || p_worker_id, 0));
   end if;
@@ -328,9 +328,9 @@ begin
     perform silkline.unblock_due_jobs(100);
   end if;
 
-  -- Mostly one round is all. A round takes one job per host (and per limited owner), so that
-  -- the next one counts it; what stands in its way is moved aside. After 400 of those the
-  -- call answers with what it has: the moves are kept, and the next call goes on.
+  -- One round is usually enough. A round takes one job per host (and per limited owner), so
+  -- that the next round counts it, and sets blocked jobs aside. After 400 of those the call
+  -- returns what it has: they stay set aside, and the next call continues from there.
   while v_tokens <> '{}' and cardinality(v_passed) + v_moved < 400 loop
     v_ids := '{}';
     v_hosts := '{}';
@@ -357,7 +357,7 @@ begin
       order by first.place
       limit cardinality(v_tokens)
     loop
-      -- A host or owner that another claim is deciding about right now is left to it.
+      -- Leave a host or owner to the claim that holds its lock.
       continue when v_job.host = any (v_hosts)
         or v_job.limited_user_id = any (v_owners)
         or not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
@@ -371,9 +371,9 @@ begin
       v_owners := v_owners || v_job.limited_user_id;
     end loop;
 
-    -- SKIP LOCKED alone would let two claims fill one place twice. So each host is decided
-    -- about under its advisory lock, and by a statement that begins, and so takes its
-    -- snapshot, after the lock was had.
+    -- SKIP LOCKED alone would let two claims take the same slot of a host. So this statement
+    -- runs under the advisory lock of each host, and starts, and so takes its snapshot, after
+    -- the locks were acquired.
     return query
       update public.crawl_jobs as job
       set
@@ -400,7 +400,7 @@ begin
       ) as host
       where job.id = chosen.id
         and host.slot is not null
-        -- Slots beyond the limit are held, too, after it was lowered.
+        -- After the limit was lowered, slots above it may still be held.
         and v_max_per_host > (
           select count(*)
           from public.crawl_jobs as holder
@@ -431,7 +431,7 @@ end
 $$;
 
 comment on function public.claim_crawl_jobs(uuid, uuid[], text[]) is
-  'Take up to one job per lease token; the same token again returns the same job.';
+  'Lease up to one job per token; the same token returns the same job again.';
 
 revoke execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
   from public, anon, authenticated;

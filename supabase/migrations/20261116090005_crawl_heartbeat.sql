@@ -1,6 +1,6 @@
--- The heartbeat: leases renewed, the fleet registered, the users' wishes passed on.
+-- The heartbeat: renews leases, registers the worker, returns the users' commands.
 
--- What the users want of a job, as an answer to its worker.
+-- The command for the worker that holds a job of this status.
 create function silkline.command_for(p_status public.crawl_job_status)
   returns text
   language plpgsql
@@ -19,19 +19,19 @@ end
 $$;
 
 comment on function silkline.command_for(public.crawl_job_status) is
-  'The command that a job''s status means for its worker.';
+  'The command for the worker that holds a job of this status.';
 
 revoke execute on function silkline.command_for(public.crawl_job_status)
   from public, anon, authenticated;
 
--- Renew all leases of one worker, and tell it what the users want of each job.
+-- Renew all leases of one worker, and return the user's command for each job.
 --
 -- A token that is no longer current comes back as 'lost', and nothing is written for it:
 -- the worker kills that crawl. Paused, stopped and cancelled jobs are renewed too, so that
 -- a worker that is still saving its last pages is not reaped meanwhile. A row that another
--- call holds just now is not waited for: a checkpoint renews it by itself. A worker that says
--- has_ended leaves the fleet, so that nobody waits for it.
--- definer because crawl_worker may touch no table
+-- call has locked is skipped, because a checkpoint renews the lease itself. A worker that
+-- sends has_ended is removed from the list.
+-- definer because crawl_worker has no rights on tables
 create function public.heartbeat_crawl_jobs(
   p_worker_id uuid,
   p_lease_tokens uuid[],
@@ -57,14 +57,15 @@ begin
     or coalesce(jsonb_typeof(p_worker -> 'has_ended'), 'boolean') <> 'boolean'
   then
     raise sqlstate 'PT422' using
-      message = 'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+      message = 'p_worker must be an object with no keys other than hostname, version, slots, '
+        || 'busy_slots, kinds and has_ended',
       hint = 'slots and busy_slots are whole numbers, kinds is a list, has_ended is true or false.';
   end if;
 
   if pg_column_size(p_worker) > 10000 then
     raise sqlstate 'PT413' using
       message = format('p_worker has %s bytes, more than 10000', pg_column_size(p_worker)),
-      hint = 'Describe the worker in a few words.';
+      hint = 'Shorten its values.';
   end if;
 
   if p_worker -> 'has_ended' = 'true' then
@@ -121,7 +122,7 @@ end
 $$;
 
 comment on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb) is
-  'Renew all leases of one worker and register it, or note its end; answers one command per lease.';
+  'Renew all leases of a worker, and register or remove it; returns one command per lease.';
 
 revoke execute on function public.heartbeat_crawl_jobs(uuid, uuid[], jsonb)
   from public, anon, authenticated;

@@ -1,21 +1,20 @@
--- How a worker ends a lease: complete, fail or release. The map of all worker functions is at
--- the head of crawl_claim.
+-- How a worker ends a lease: complete, fail or release. The head of crawl_claim describes all
+-- worker functions.
 
--- Free the URLs that a lease holds when the lease ends, by what ended it:
+-- Free the URLs of a lease that ends, depending on what ended it:
 --
---   release      nobody's fault
+--   release      the worker handed the job back
 --   crash        its process died. p_suspects are the URLs that it was fetching; without a
---                list that may be any. Each is leased alone the next time. A suspect that
---                takes its process down again was alone, so it is the culprit: it ends as
---                poison, and the job goes on without it.
---   worker_lost  the machine says nothing more, and most machines do not die of a page. A URL
---                that was in flight is only marked, and goes on with the others. For one that
---                bears the mark already it is a crash. So a page that kills machines kills
---                three and is out, and a machine that was killed for another reason costs the
---                URLs that it held nothing.
+--                list, all URLs of the lease are suspects. Each suspect is next leased alone.
+--                If the process dies again, that URL is the cause: it ends as poison, and the
+--                job continues without it.
+--   worker_lost  no more heartbeats, which rarely is the fault of a page. A URL that was in
+--                flight is only marked the first time; the second time counts as a crash. So a
+--                page that kills machines is out after three, and a machine that died for
+--                another reason costs its URLs nothing.
 --
--- What is not suspect gets its try back, and with the first one its place in the budget: it
--- may have waited in the lease and never been fetched. Returns how many proved to be poison.
+-- URLs that are not suspects get their attempt back, and with the first attempt their page of
+-- the budget: they may never have been fetched. Returns how many URLs turned out to be poison.
 create function silkline.free_tasks(
   p_job_id uuid,
   p_cause text,
@@ -42,7 +41,7 @@ begin
         status = case when task.crashes > 0 then 'error' else 'pending' end
           ::public.crawl_task_status,
         last_error = case
-          when task.crashes > 0 then 'poison: its process died twice with this URL in flight'
+          when task.crashes > 0 then 'poison: the process died twice while fetching this URL'
           else task.last_error
         end,
         finished_at = case when task.crashes > 0 then now() end,
@@ -104,13 +103,13 @@ end
 $$;
 
 comment on function silkline.free_tasks(uuid, text, uuid[]) is
-  'Free the URLs of a lease that ends (release, crash, worker_lost); answers how many are poison.';
+  'Free the URLs of a lease that ends (release, crash, worker_lost); returns the poison count.';
 
 revoke execute on function silkline.free_tasks(uuid, text, uuid[])
   from public, anon, authenticated;
 
--- The answer to a token that holds no lease: the same as the first time, if its holder has
--- ended the lease itself and repeats the call; else 'lost'.
+-- The answer to a token that holds no lease: the same as the first time if its holder ended
+-- the lease itself and repeats the call, otherwise 'lost'.
 create function silkline.answer_ended_lease(p_lease_token uuid)
   returns public.crawl_command
   language plpgsql
@@ -124,7 +123,7 @@ begin
   if p_lease_token is null then
     raise sqlstate 'PT400' using
       message = 'p_lease_token must not be null',
-      hint = 'Send the token under which the job was claimed.';
+      hint = 'Send the token that the job was claimed with.';
   end if;
 
   select job.*
@@ -146,7 +145,7 @@ comment on function silkline.answer_ended_lease(uuid) is
 
 revoke execute on function silkline.answer_ended_lease(uuid) from public, anon, authenticated;
 
--- Refuse a running time that no lease can have had.
+-- Refuse an impossible running time.
 create function silkline.check_running_seconds(p_running_seconds real)
   returns void
   language plpgsql
@@ -161,23 +160,22 @@ begin
         'p_running_seconds must be from 0 to 604800, not %s',
         coalesce(p_running_seconds::text, 'null')
       ),
-      hint = 'Say how long the crawl ran under this lease.';
+      hint = 'Send how long the crawl ran under this lease.';
   end if;
 end
 $$;
 
 comment on function silkline.check_running_seconds(real) is
-  'Raise unless this is the running time of a lease.';
+  'Raise unless this is a possible running time of a lease.';
 
 revoke execute on function silkline.check_running_seconds(real) from public, anon, authenticated;
 
 -- End a job whose frontier has drained.
 --
--- Refused while URLs are left: 'completed' means drained. If a user paused, stopped or
--- cancelled meanwhile, that stands: the lease ends, the status does not change, and the
--- answer says so. An audit hands in its findings here. The result begins with how the URLs of
--- the job ended, over all of its attempts.
--- definer because crawl_worker may touch no table
+-- Refused while URLs are left: 'completed' means drained. If a user has paused, stopped or
+-- cancelled the job meanwhile, its status does not change: the lease ends, and the answer says
+-- so. The result starts with how many URLs of the job ended which way, over all its attempts.
+-- definer because crawl_worker has no rights on tables
 create function public.complete_crawl_job(
   p_lease_token uuid,
   p_result jsonb default '{}',
@@ -222,7 +220,7 @@ begin
   if pg_column_size(p_audit) > 5000000 then
     raise sqlstate 'PT413' using
       message = format('p_audit has %s bytes, more than 5000000', pg_column_size(p_audit)),
-      hint = 'Report each finding once, with examples.';
+      hint = 'Send each finding once, with examples.';
   end if;
 
   update public.crawl_jobs as job
@@ -259,7 +257,7 @@ begin
     return;
   end if;
 
-  -- Looked at only now, under the lock of the job: a refusal takes the update back.
+  -- Checked after the update, under the lock of the job: raising rolls the update back.
   v_left := (
     select state.total_pending + state.total_in_progress
     from public.crawl_states as state
@@ -270,7 +268,7 @@ begin
     if v_status = 'completed' then
       raise sqlstate 'PT409' using
         message = format('job %s is not drained: %s URLs are left', v_job_id, v_left),
-        hint = 'Checkpoint until it answers drained, or release the job.';
+        hint = 'Call checkpoint_crawl_job until it returns drained, or release the job.';
     end if;
 
     perform silkline.free_tasks(v_job_id, 'release');
@@ -316,8 +314,8 @@ revoke execute on function public.complete_crawl_job(uuid, jsonb, jsonb, real)
 grant execute on function public.complete_crawl_job(uuid, jsonb, jsonb, real)
   to service_role, crawl_worker;
 
--- How long a job waits before its nth retry: doubled each time, capped, and spread over
--- the upper half, so that jobs that broke together do not come back together.
+-- How long a job waits before a retry: doubled each time, capped, and with jitter over the
+-- upper half, so that jobs that failed together do not retry together.
 create function silkline.backoff(p_retry_count integer)
   returns interval
   language sql
@@ -339,13 +337,13 @@ comment on function silkline.backoff(integer) is
 
 revoke execute on function silkline.backoff(integer) from public, anon, authenticated;
 
--- The crawl broke. Retried with backoff while retries are left, else failed for good.
+-- The crawl broke. The job is retried with backoff while retries are left; then it has failed.
 --
--- p_suspects are the URLs that were being fetched when the process died; the lease holds
--- others that were not begun. Only those become suspects (see silkline.free_tasks); without a
--- list all do. A crash that convicted one of them costs the job no retry: the culprit is out
--- of the way. A user's pause, stop or cancel stands.
--- definer because crawl_worker may touch no table
+-- p_suspects are the URLs that were being fetched when the process died; the lease may hold
+-- others that were not. Only these become suspects (see silkline.free_tasks); without a list,
+-- all URLs of the lease do. A crash that exposed a poison URL costs the job no retry, because
+-- its cause is gone. A user's pause, stop or cancel is kept.
+-- definer because crawl_worker has no rights on tables
 create function public.fail_crawl_job(
   p_lease_token uuid,
   p_error_code text,
@@ -373,7 +371,7 @@ begin
 
   if p_error_code is null or p_error_code !~ '^[A-Za-z0-9_:.-]{1,100}$' then
     raise sqlstate 'PT422' using
-      message = format('p_error_code %L must be a short code', left(p_error_code, 100)),
+      message = format('p_error_code must be a short code, not %L', left(p_error_code, 100)),
       hint = 'For example oom, timeout or crashed:SIGSEGV.';
   end if;
 
@@ -383,7 +381,7 @@ begin
         'p_retry_after_seconds must be from 0 to 604800, not %s',
         p_retry_after_seconds
       ),
-      hint = 'Leave it out for the usual backoff.';
+      hint = 'Omit it for the usual backoff.';
   end if;
 
   if array_ndims(p_suspects) > 1
@@ -392,7 +390,7 @@ begin
   then
     raise sqlstate 'PT422' using
       message = 'p_suspects must be a list of at most 10000 uuids without nulls',
-      hint = 'Name the URLs that were being fetched, or leave it out for all of the lease.';
+      hint = 'Send the URLs that were being fetched, or omit it for all URLs of the lease.';
   end if;
 
   select job.*
@@ -453,21 +451,21 @@ end
 $$;
 
 comment on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[], real) is
-  'Report a broken crawl; it is retried with backoff while retries are left.';
+  'Report that a crawl broke; the job is retried with backoff while retries are left.';
 
 revoke execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[], real)
   from public, anon, authenticated;
 grant execute on function public.fail_crawl_job(uuid, text, text, boolean, integer, uuid[], real)
   to service_role, crawl_worker;
 
--- Hand a job back, which is also how a worker acknowledges a pause, stop or cancel. Of
--- these only worker_restarted spends a retry:
+-- Hand a job back. A worker also does this after a pause, stop or cancel. Only the reason
+-- worker_restarted costs a retry:
 --
---   shutdown          its URLs were handed in; it runs again at once
---   later             the site asked for patience; it runs again in p_after_seconds
---   worker_restarted  the job of a predecessor that was killed: a lost worker, only sooner;
---                     how long that one ran it nobody knows
--- definer because crawl_worker may touch no table
+--   shutdown          its results are saved; it runs again at once
+--   later             the site asked to wait; it runs again in p_after_seconds
+--   worker_restarted  the worker that ran it was killed, and its successor reports that before
+--                     the reaper notices; its running time is unknown
+-- definer because crawl_worker has no rights on tables
 create function public.release_crawl_job(
   p_lease_token uuid,
   p_reason text default 'shutdown',
@@ -506,19 +504,19 @@ begin
         'p_after_seconds must be from 1 to 86400, not %s',
         coalesce(p_after_seconds::text, 'null')
       ),
-      hint = 'Say how long the job is to wait.';
+      hint = 'Send how long the job should wait.';
   end if;
 
   if p_after_seconds is not null and not v_is_later then
     raise sqlstate 'PT422' using
-      message = format('p_after_seconds does not go with the reason %s', p_reason),
+      message = format('p_after_seconds cannot be used with the reason %s', p_reason),
       hint = 'Use the reason later.';
   end if;
 
   if p_running_seconds > 0 and v_is_lost then
     raise sqlstate 'PT422' using
-      message = format('p_running_seconds does not go with the reason %s', p_reason),
-      hint = 'Nobody knows how long a lost worker ran it.';
+      message = format('p_running_seconds cannot be used with the reason %s', p_reason),
+      hint = 'The running time of a killed worker is unknown: omit it.';
   end if;
 
   select job.*
@@ -588,7 +586,7 @@ end
 $$;
 
 comment on function public.release_crawl_job(uuid, text, integer, real) is
-  'Hand a job back, at once or for later; also tells that a pause, stop or cancel was obeyed.';
+  'Hand a job back, to run at once or later; also confirms a pause, stop or cancel.';
 
 revoke execute on function public.release_crawl_job(uuid, text, integer, real)
   from public, anon, authenticated;

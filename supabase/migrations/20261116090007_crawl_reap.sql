@@ -1,11 +1,11 @@
--- Leases whose worker has fallen silent. They are ended in two places: a bounded sweep at the
--- head of every claim, and pg_cron each minute.
+-- Ends leases whose worker has fallen silent: a bounded number in every claim, and the rest
+-- each minute by pg_cron.
 
 -- Reap up to p_limit leases whose worker has fallen silent.
 --
--- lease_check_at is armed at the claim and not moved by heartbeats, which therefore touch
--- no index. A lease that is due for a look but was renewed meanwhile is armed again: one
--- index write per stale_after and job, and a dead worker is still noticed on time.
+-- A claim sets lease_check_at and heartbeats leave it alone, so they touch no index. When the
+-- check is due and the lease was renewed meanwhile, it is postponed: one index write per job
+-- and stale_after, and a dead worker is still noticed in time.
 create function silkline.reap_leases(p_limit integer)
   returns setof public.crawl_command
   language plpgsql
@@ -21,12 +21,13 @@ declare
   v_job public.crawl_jobs;
   v_poison integer;
 begin
-  -- One reaper at a time: a second one would only wait for the rows of the first.
+  -- One reaper at a time: a second one would only find the rows of the first locked.
   if not pg_try_advisory_xact_lock(hashtextextended('silkline reaper', 0)) then
     return;
   end if;
 
-  -- The living are many and cheap; they must not stand before the dead.
+  -- Postpone the checks of renewed leases first: they are many and cheap, and would otherwise
+  -- fill the limit below.
   update public.crawl_jobs as job
   set lease_check_at = job.last_heartbeat + v_stale_after
   where job.id = any (
@@ -50,8 +51,8 @@ begin
     limit p_limit
     for update skip locked
   loop
-    -- A host or owner that another call is deciding about is left for the next sweep: a
-    -- reaper that waited while it holds others could be waited for itself.
+    -- A host or owner that another call has locked is left for the next sweep: waiting while
+    -- holding other locks could deadlock.
     continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_job.host, 0))
       or not coalesce(
         pg_try_advisory_xact_lock(hashtextextended('owner ' || v_job.user_id, 0)),
@@ -99,13 +100,13 @@ end
 $$;
 
 comment on function silkline.reap_leases(integer) is
-  'End leases without a heartbeat; a bounded number per call.';
+  'End leases whose heartbeats have stopped; a bounded number per call.';
 
 revoke execute on function silkline.reap_leases(integer) from public, anon, authenticated;
 
--- Look after what no worker does: silent workers and jobs whose time has come. Claims do
--- the same in passing; pg_cron calls this each minute for a queue that nobody claims from.
--- definer because crawl_worker may touch no table
+-- End the leases of silent workers, and put due jobs in line. Claims do the same; pg_cron calls
+-- this each minute for a queue that no worker claims from.
+-- definer because crawl_worker has no rights on tables
 create function public.reap_crawl_jobs(p_limit integer default 100)
   returns setof public.crawl_command
   language plpgsql
@@ -126,7 +127,7 @@ end
 $$;
 
 comment on function public.reap_crawl_jobs(integer) is
-  'End leases whose worker fell silent; answers one row per ended lease.';
+  'End leases whose worker fell silent; returns one row per ended lease.';
 
 revoke execute on function public.reap_crawl_jobs(integer)
   from public, anon, authenticated;

@@ -1,11 +1,11 @@
--- Pages that name another page as their original, by a canonical URL. A copy is dropped for its
--- original, and comes back if that proves to be no substitute. Both functions run inside a call
--- that holds the lock of the job: checkpoint_crawl_job, and whatever frees the URLs of a lease.
+-- Copies: pages whose canonical URL names another page, their original. A copy is dropped, and
+-- fetched again if its original turns out to be no substitute. Both functions run in calls that
+-- hold the lock of the job: checkpoint_crawl_job, and those that free the URLs of a lease.
 
--- Which URLs of a batch are copies: pages that name another one as the original
--- (canonical_key). That is believed while the original is still to come, and when it was stored
--- under the same title; what the original proves to be later is restore_copies' to judge.
--- p_found are the URLs that this batch is about to add to the frontier.
+-- Mark the copies in a batch: pages whose canonical_key is another URL. The page counts as a copy
+-- while its original is yet to be fetched, or if that was stored with the same title. What the
+-- original turns out to be later is checked by restore_copies. p_found are the URLs that this
+-- batch is about to add to the frontier.
 create function silkline.mark_copies(
   p_job public.crawl_jobs,
   p_finished jsonb,
@@ -31,7 +31,7 @@ begin
       canonical_key uuid,
       page jsonb
     )
-    -- lateral and limit: see tasks_of_batch
+    -- lateral and limit: see silkline.tasks_of_batch
     left join lateral (
       select
         known.status,
@@ -77,14 +77,14 @@ end
 $$;
 
 comment on function silkline.mark_copies(public.crawl_jobs, jsonb, uuid[]) is
-  'Mark the pages of a batch that are to be dropped for another page; answers their keys.';
+  'Mark the pages of a batch that are copies of another page; returns their keys.';
 
 revoke execute on function silkline.mark_copies(public.crawl_jobs, jsonb, uuid[])
   from public, anon, authenticated;
 
--- Take back what was dropped for these URLs, if they have ended and are no substitute: nothing was
--- stored of them, or a page of another title. It is fetched again, and kept this time. An original
--- that failed gives its place in the budget back: it was asked for in place of its copies.
+-- Restore the copies of these originals that have ended and are no substitute: no page was stored
+-- for them, or one with another title. A restored copy is fetched again and kept. An original that
+-- failed is refunded to the budget, because it was fetched in place of its copies.
 create function silkline.restore_copies(p_job_id uuid, p_keys uuid[])
   returns table (restored integer, refunded integer)
   language plpgsql
@@ -100,11 +100,11 @@ begin
         original.place as original_place,
         original.is_refunded
       from unnest(p_keys) as ended (url_key)
-      -- lateral and limit: see tasks_of_batch
+      -- lateral and limit: see silkline.tasks_of_batch
       cross join lateral (
         select
           task.ctid as place,
-          -- Not the page of an earlier run, which stays with a URL that is tried again.
+          -- Not the page of an earlier run, which a URL keeps when it is retried.
           case task.status when 'done' then task.page_id end as page_id,
           task.status = 'error' and task.attempts > 0 as is_refunded
         from public.crawl_tasks as task
@@ -161,7 +161,7 @@ end
 $$;
 
 comment on function silkline.restore_copies(uuid, uuid[]) is
-  'Make pages pending again that were dropped for pages which proved to be none.';
+  'Make copies pending again whose originals turned out to be no substitute.';
 
 revoke execute on function silkline.restore_copies(uuid, uuid[])
   from public, anon, authenticated;

@@ -1,7 +1,7 @@
--- The parts of a checkpoint, each for one list of its batch. They run inside
--- checkpoint_crawl_job, which holds the lock of the job.
+-- How a checkpoint checks its batch, and stores pages and facts about hosts. These functions run
+-- inside checkpoint_crawl_job, which holds the lock of the job.
 
--- Refuse a batch that is not of this shape, with one sentence.
+-- Refuse a batch of the wrong shape.
 create function silkline.check_batch(p_batch jsonb, p_want integer)
   returns void
   language plpgsql
@@ -15,7 +15,7 @@ begin
   if p_want is null or p_want not between 0 and 1000 then
     raise sqlstate 'PT422' using
       message = format('p_want must be from 0 to 1000, not %s', coalesce(p_want::text, 'null')),
-      hint = 'Ask for as many URLs as the crawl can fetch within a second or two.';
+      hint = 'Ask for as many URLs as the crawl can fetch in a second or two.';
   end if;
 
   if jsonb_typeof(p_batch) is distinct from 'object' then
@@ -41,7 +41,7 @@ begin
       when entry.key = 'current_url'
         then case
           when jsonb_typeof(entry.value) not in ('string', 'null')
-            then 'current_url must be a text'
+            then 'current_url must be a string'
         end
       when entry.key = 'seq' then null
       when jsonb_typeof(entry.value) <> 'array'
@@ -54,7 +54,7 @@ begin
         then 'the status of a finished URL must be done, error or skipped'
       when entry.key = 'want_links'
         and jsonb_path_exists(entry.value, 'strict $[*] ? (@.type() != "string")')
-        then 'want_links must hold keys of URLs only'
+        then 'want_links may contain only URL keys'
       when entry.key = 'redirected_starts' and exists (
         select
         from jsonb_array_elements(entry.value) as start
@@ -62,7 +62,7 @@ begin
           or start #>> '{}' !~* '^https?://[^[:space:]]+$'
           or length(start #>> '{}') > 4096
       )
-        then 'redirected_starts must hold URLs only'
+        then 'redirected_starts may contain only URLs'
       when jsonb_array_length(entry.value)
         > case entry.key
           when 'discovered' then 50000
@@ -70,7 +70,7 @@ begin
           when 'want_links' then 500
           else 5000
         end
-        then format('%s entries are too many in %s', jsonb_array_length(entry.value), entry.key)
+        then format('%s has too many entries: %s', entry.key, jsonb_array_length(entry.value))
     end
   into v_error
   from jsonb_each(p_batch) as entry
@@ -78,23 +78,23 @@ begin
   limit 1;
 
   if v_error is null and coalesce((p_batch ->> 'seq') !~ '^[1-9][0-9]{0,8}$', true) then
-    v_error := 'seq must be a whole number from 1';
+    v_error := 'seq must be a positive whole number';
   end if;
 
   if v_error is not null then
     raise sqlstate 'PT422' using
       message = v_error,
-      hint = 'The keys of a batch are listed in docs/reference/checkpoint.md.';
+      hint = 'See the keys of a batch in docs/reference/checkpoint.md.';
   end if;
 end
 $$;
 
 comment on function silkline.check_batch(jsonb, integer) is
-  'Raise unless this is the batch of a checkpoint.';
+  'Raise unless this is a valid batch of a checkpoint.';
 
 revoke execute on function silkline.check_batch(jsonb, integer) from public, anon, authenticated;
 
--- Where start URLs redirected to, each once, in the order of their telling, at most 100.
+-- Where start URLs redirected to: each once, in the order they were reported, at most 100.
 create function silkline.merge_starts(p_known jsonb, p_reported jsonb)
   returns jsonb
   language plpgsql
@@ -117,11 +117,11 @@ end
 $$;
 
 comment on function silkline.merge_starts(jsonb, jsonb) is
-  'Add to the URLs that a job''s start URLs redirected to.';
+  'Add to the URLs that the start URLs of a job redirected to.';
 
 revoke execute on function silkline.merge_starts(jsonb, jsonb) from public, anon, authenticated;
 
--- How many pages a job may fetch; plugins need not say.
+-- How many pages a job may fetch. The payload of a plugin need not say.
 create function silkline.page_budget(p_payload jsonb)
   returns integer
   language plpgsql
@@ -144,9 +144,9 @@ comment on function silkline.page_budget(jsonb) is
 revoke execute on function silkline.page_budget(jsonb) from public, anon, authenticated;
 grant execute on function silkline.page_budget(jsonb) to authenticated, service_role;
 
--- Store the pages of URLs that this lease holds, but for copies. A page whose content has not
--- changed makes no version: it is seen again, with the links and facts that came with it, if any
--- did (a 304 brings none). Returns the page of each URL, and what happened to it.
+-- Store the pages of URLs that this lease holds, except copies. A page whose content has not
+-- changed gets no new version: its last_seen_at moves, and its links and metadata are replaced by
+-- those that were sent (a 304 sends none). Returns the page of each URL, and how it changed.
 create function silkline.save_pages(
   p_job public.crawl_jobs,
   p_finished jsonb,
@@ -160,7 +160,7 @@ create function silkline.save_pages(
 as $$
 #variable_conflict use_column
 begin
-  -- Two jobs of one owner may meet in one source: their versions are numbered in turn.
+  -- Two jobs of one owner may crawl the same source: they number their versions one at a time.
   perform pg_advisory_xact_lock(
     hashtextextended(format('source %s %s', p_job.user_id, p_job.source_id), 0)
   );
@@ -197,7 +197,7 @@ begin
         extractor text,
         extractor_version text
       )
-      -- lateral and limit: see tasks_of_batch
+      -- lateral and limit: see silkline.tasks_of_batch
       left join lateral (
         select
           known.id,
@@ -287,7 +287,8 @@ begin
         sent.extractor,
         sent.extractor_version
       from sent
-      -- Reads outdated, so that the old version has given way before the new one comes.
+      -- Reads outdated, so that the old version stops being the latest before the new one is
+      -- inserted.
       where not sent.not_modified
         and (sent.latest_id is null or sent.content_hash is distinct from sent.latest_hash)
         and (select count(*) from outdated) >= 0
@@ -307,9 +308,9 @@ comment on function silkline.save_pages(public.crawl_jobs, jsonb, uuid[]) is
 revoke execute on function silkline.save_pages(public.crawl_jobs, jsonb, uuid[])
   from public, anon, authenticated;
 
--- Share what a crawl learned about hosts with all other crawls. Each part stands alone: what a
--- crawl does not tell keeps its stored value. A robots_status brings its robots_txt and crawl
--- delay with it, or that there is none; backoff_seconds 0 ends a backoff.
+-- Share what a crawl learned about hosts with all other crawls. Values that are not sent stay as
+-- they are stored, with one exception: a robots_status replaces robots_txt and the crawl delay,
+-- by null if they are missing. backoff_seconds 0 ends a backoff.
 create function silkline.save_hosts(p_hosts jsonb)
   returns void
   language plpgsql
@@ -341,7 +342,7 @@ begin
     fact.error_streak,
     left(fact.last_error, 2000)
   from (
-    -- Told twice in one batch: the last word on each part.
+    -- If a host is sent twice in one batch, the last value of each field wins.
     select
       lower(sent.host) as host,
       (array_agg(sent.robots_txt order by sent.nth desc)
@@ -379,7 +380,7 @@ begin
     )
     group by lower(sent.host)
   ) as fact
-  -- In one order for all, so that two crawls never wait for each other.
+  -- Every crawl locks hosts in this order, so that two never deadlock.
   order by fact.host
   on conflict (host) do update
   set

@@ -1,7 +1,9 @@
--- What a checkpoint answers: the next URLs, the links of stored pages, facts about hosts.
+-- What a checkpoint returns: the next URLs, the links of stored pages, facts about hosts. These
+-- functions run inside checkpoint_crawl_job, which holds the lock of the job.
 
--- Hand out URLs, in the order they were found; retries come back at their time. A first
--- fetch is paid from the budget here. Suspects of a crash go last, and alone; they are paid.
+-- Lease URLs, in the order they were found; retries when they are due. The first fetch of a URL
+-- counts against the budget here. Suspects of a crash come last, each alone; they have been
+-- counted already.
 create function silkline.lease_tasks(
   p_job public.crawl_jobs,
   p_seq integer,
@@ -19,7 +21,7 @@ declare
   v_leased integer := 0;
   v_spent integer := 0;
 begin
-  -- Alone means that nothing joins it, either.
+  -- While a suspect is leased alone, nothing else is leased.
   if p_in_progress = 1 and exists (
     select
     from public.crawl_tasks as suspect
@@ -31,8 +33,8 @@ begin
     return;
   end if;
 
-  -- By ctid: linear under every plan, whatever the statistics say. The lock of the job keeps
-  -- its rows where they are.
+  -- By ctid: linear under every plan, whatever the statistics say. Under the lock of the job its
+  -- rows do not move.
   with handed_out as (
     update public.crawl_tasks as task
     set
@@ -104,15 +106,15 @@ end
 $$;
 
 comment on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer) is
-  'Hand out the next URLs of a job to its lease.';
+  'Lease the next URLs of a job to its worker.';
 
 revoke execute
   on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer)
   from public, anon, authenticated;
 
--- The URLs that one batch handed out and that are still in flight, with the validators of
--- their stored pages, so that the crawl can ask for changes only, and with what those were
--- made: under other options they are of no use.
+-- The URLs that one batch leased and that are still in flight. Each comes with the validators of
+-- its stored page, so that the crawl can send a conditional request, and with the options that
+-- page was made with: under other options its validators must not be used.
 create function silkline.tasks_of_batch(p_job public.crawl_jobs, p_seq integer)
   returns jsonb
   language plpgsql
@@ -138,8 +140,8 @@ begin
       '[]'
     )
     from public.crawl_tasks as task
-    -- lateral and limit: one probe of the unique index per URL, whatever the planner thinks
-    -- of a table that was small when the plan was made.
+    -- lateral and limit: one probe of the unique index per URL, even if the table was small when
+    -- the plan was made.
     left join lateral (
       select
         latest.etag,
@@ -163,13 +165,14 @@ end
 $$;
 
 comment on function silkline.tasks_of_batch(public.crawl_jobs, integer) is
-  'The URLs that a checkpoint handed out, as its answer.';
+  'The URLs that a checkpoint leased, as its answer lists them.';
 
 revoke execute on function silkline.tasks_of_batch(public.crawl_jobs, integer)
   from public, anon, authenticated;
 
--- The links of stored pages, by the keys of their URLs and in their order; none where no page
--- is stored. As many as fit into about 4 MB, and at least one: the others are asked for again.
+-- The links of the stored pages of these URLs, in this order; an empty list where no page is
+-- stored. Returns as many pages as fit into about 4 MB, at least one; the crawl asks again for
+-- the others.
 create function silkline.stored_links(p_job public.crawl_jobs, p_keys jsonb)
   returns jsonb
   language plpgsql
@@ -182,7 +185,7 @@ declare
   v_bytes bigint := 0;
   v_links jsonb[] := '{}'::jsonb[];
 begin
-  -- A loop, because it ends early: links that will not be told are not read.
+  -- A loop, because it can end early and leave the other links unread.
   for v_page in
     select wanted.url_key, coalesce(stored.links, '[]') as links
     from (
@@ -191,7 +194,7 @@ begin
       group by listed.url_key::uuid
       order by min(listed.nth)
     ) as wanted
-    -- lateral and limit: see tasks_of_batch
+    -- lateral and limit: see silkline.tasks_of_batch
     left join lateral (
       select latest.links
       from public.crawl_pages as latest
@@ -220,8 +223,8 @@ comment on function silkline.stored_links(public.crawl_jobs, jsonb) is
 revoke execute on function silkline.stored_links(public.crawl_jobs, jsonb)
   from public, anon, authenticated;
 
--- How long until the next pending URL of a job is due; 0 when one is due already. Null when
--- all of them are new and none may begin: they wait for budget that may yet be given back.
+-- How long until the next pending URL of a job is due; 0 if one is due already. Null if all of
+-- them are new and none may begin, because the budget is spent but may still get refunds.
 create function silkline.next_task_in_seconds(p_job_id uuid, p_may_begin boolean)
   returns double precision
   language plpgsql
@@ -269,7 +272,7 @@ comment on function silkline.next_task_in_seconds(uuid, boolean) is
 revoke execute on function silkline.next_task_in_seconds(uuid, boolean)
   from public, anon, authenticated;
 
--- What the queue knows about hosts that a crawl asks for.
+-- The stored facts about the hosts that a crawl asks for.
 create function silkline.host_facts(p_hosts jsonb)
   returns jsonb
   language plpgsql
@@ -306,6 +309,6 @@ end
 $$;
 
 comment on function silkline.host_facts(jsonb) is
-  'Robots rules, delay and backoff of the hosts asked for.';
+  'robots.txt, backoff and errors of the hosts that a crawl asks for.';
 
 revoke execute on function silkline.host_facts(jsonb) from public, anon, authenticated;

@@ -1,17 +1,15 @@
 -- The checkpoint: one round trip per second and job between a crawl and the database.
 --
--- In: finished URLs with their pages, URLs to try again, links found, facts about hosts.
--- Out: the user's command, and the next URLs to fetch. All of it in one transaction under
--- the lock of the job, so that a lost lease writes nothing, counters equal rows, and the
--- batch counts once: its number is remembered, and a repeated call is answered with the
--- URLs that the first one handed out.
+-- In: finished URLs with their pages, URLs to retry, links found, facts about hosts. Out: the
+-- user's command, and the next URLs to fetch. All of it is one transaction under the lock of the
+-- job: a lost lease writes nothing, and counters equal rows. A batch counts once: its number is
+-- stored, and a repeated call returns the URLs that the first one leased.
 --
--- max_pages counts pages. A URL is paid when it is handed out for the first time, so that no
--- more than that are ever under way, and gives its place back when it ends as no page: it was
--- a redirect, was dropped for the page that it names as its original, was a file without a page
--- (a sitemap), or nothing was asked for (unfetched: robots.txt, a host that was given up). So URLs
--- that find the budget spent wait until nothing is in flight that might give back; then they end
--- as skipped.
+-- max_pages counts pages. A URL is charged when it is first leased, so no more than max_pages are
+-- ever in flight, and refunded if it does not end as a page: it was a redirect, a copy dropped for
+-- its original, a file that is not a page (a sitemap), or was never requested (unfetched: because
+-- of robots.txt, or a host that was given up). So when the budget is spent, pending URLs wait
+-- until nothing that could be refunded is in flight; then they end as skipped.
 --
 --   p_batch  {seq, finished, retried, discovered, hosts, want_hosts, want_links,
 --             redirected_starts, current_url}
@@ -25,13 +23,13 @@
 --     hosts       [{host, robots_txt, robots_status, crawl_delay_seconds, backoff_seconds,
 --                   error_streak, last_error}]
 --     want_hosts  [host, …]
---     want_links  [url_key, …] of unchanged pages whose stored links are to be followed
---     redirected_starts  [url, …] where start URLs led to; kept, and answered each time
+--     want_links  [url_key, …] of unchanged pages whose stored links the crawl will follow
+--     redirected_starts  [url, …] where start URLs redirected to; stored, and returned each time
 --   answer   {command, job_id, seq, drained, pending, next_in_seconds, tasks: [{url_key, url,
 --             depth, attempts, etag, last_modified, made_with}], links: [{url_key, links}],
 --             hosts, redirected_starts, progress}
 
--- definer because crawl_worker may touch no table
+-- definer because crawl_worker has no rights on tables
 create function public.checkpoint_crawl_job(
   p_lease_token uuid,
   p_batch jsonb,
@@ -88,12 +86,12 @@ begin
   for no key update;
 
   if v_job.lease_check_at is null then
-    -- Raises when there is no token at all.
+    -- Raises if the token is null.
     perform silkline.answer_ended_lease(p_lease_token);
     return jsonb_build_object('command', 'lost', 'tasks', '[]'::jsonb);
   end if;
 
-  -- Cancelled: nothing more is wanted of this crawl.
+  -- The results of a cancelled crawl are discarded.
   if v_job.status = 'cancelled' then
     update public.crawl_jobs as job
     set last_heartbeat = now()
@@ -107,8 +105,8 @@ begin
   where state.job_id = v_job.id
   for no key update;
   v_max_pages := silkline.page_budget(v_job.payload);
-  -- A page may have thousands of links that nobody will ever fetch: what is recorded of
-  -- them is bounded by what the job may fetch.
+  -- A page may have thousands of links that will never be fetched: how many are stored is
+  -- bounded by how many pages the job may fetch.
   v_max_links := 100 * v_max_pages::bigint + 10000;
 
   if v_state.batch_token is distinct from p_lease_token or v_state.batch_seq < v_seq then
@@ -141,13 +139,13 @@ begin
           last_error = left(
             coalesce(
               sent.error,
-              case sent.status when 'error' then 'failed without a reason' end
+              case sent.status when 'error' then 'failed for an unknown reason' end
             ),
             2000
           ),
           http_status = sent.http_status,
           page_id = page.page_id,
-          -- Not paid any more: a retry of what failed must not give it back again.
+          -- No longer charged: a retry of the failed URLs must not refund it again.
           attempts = case
             when sent.status = 'error' and sent.unfetched then 0
             else task.attempts
@@ -205,7 +203,7 @@ begin
         count(*) filter (where finished.change = 'changed'),
         count(*) filter (where finished.change = 'unchanged'),
         count(*) filter (where finished.refund = 'not fetched'),
-        -- Redirects that lead to redirects for ever would never spend the budget.
+        -- An endless chain of redirects would never spend the budget.
         least(
           count(*) filter (where finished.refund = 'no page'),
           greatest(10 * v_max_pages::bigint + 1000 - v_state.pages_free, 0)
@@ -223,7 +221,7 @@ begin
       from finished;
     end if;
 
-    -- Tries are bounded here too, whatever the crawl does: a run always drains.
+    -- Attempts are bounded here too, whatever the crawl does, so that a job always drains.
     if jsonb_array_length(coalesce(p_batch -> 'retried', '[]')) > 0 then
       with retried as (
         update public.crawl_tasks as task
@@ -233,8 +231,8 @@ begin
           next_run_at = now()
             + make_interval(secs => least(greatest(coalesce(sent.after_seconds, 0), 0), 86400)),
           last_error = left(
-            case when task.attempts >= 30 then 'gave up after 30 tries: ' else '' end
-              || coalesce(sent.error, 'failed without a reason'),
+            case when task.attempts >= 30 then 'gave up after 30 attempts: ' else '' end
+              || coalesce(sent.error, 'failed for an unknown reason'),
             2000
           ),
           http_status = sent.http_status,
@@ -260,7 +258,7 @@ begin
       from retried;
     end if;
 
-    -- What was dropped for a page comes back if that page has proved to be none.
+    -- Restore copies whose original has turned out to be no substitute.
     if exists (
       select
       from public.crawl_tasks as copy
@@ -287,7 +285,7 @@ begin
     v_budget := greatest(v_max_pages - v_state.pages_spent + v_unfetched + v_free, 0);
     v_lacks_budget := v_budget = 0 and v_in_flight = 0;
 
-    -- Sorted by key, so that the rows go into the index side by side.
+    -- Sorted by key, so that neighbouring rows go into the index together.
     if jsonb_array_length(coalesce(p_batch -> 'discovered', '[]')) > 0 then
       with found as (
         insert into public.crawl_tasks as task (
@@ -339,8 +337,8 @@ begin
       into v_found, v_found_skipped
       from found;
 
-      -- What was too deep is not, when a shorter way leads there. A second statement, because
-      -- ON CONFLICT DO UPDATE would lock the row of every link that is known already.
+      -- A URL that was too deep is pending again when a shorter path leads to it. A second
+      -- statement, because ON CONFLICT DO UPDATE would lock the row of every known link.
       if not v_lacks_budget and v_state.total_pending < v_max_links and exists (
         select
         from public.crawl_tasks as deep
@@ -390,8 +388,8 @@ begin
       perform silkline.save_hosts(p_batch -> 'hosts');
     end if;
 
-    -- The budget is spent for good: what is left in the frontier ends with that reason, a
-    -- bounded number per checkpoint.
+    -- The budget is spent and nothing can be refunded: skip what is left in the frontier, a
+    -- bounded number of URLs per checkpoint.
     if v_lacks_budget and v_state.total_pending + v_restored > 0 then
       update public.crawl_tasks as task
       set
@@ -413,7 +411,7 @@ begin
       get diagnostics v_unpaid = row_count;
     end if;
 
-    -- Not while skipping goes on: a retry in flight would halt it.
+    -- Not while more URLs have to be skipped: a retry in flight would stop that.
     if v_job.status = 'processing' and p_want > 0 and v_unpaid < 5000 then
       select handed_out.leased, handed_out.spent
       into v_leased, v_spent
@@ -426,7 +424,7 @@ begin
       ) as handed_out;
     end if;
 
-    -- Not the time between two leases.
+    -- Without the time between two leases.
     v_seconds := extract(
       epoch from now() - case v_state.batch_token
         when p_lease_token then v_state.checkpoint_at
@@ -449,7 +447,7 @@ begin
       pages_unchanged = state.pages_unchanged + v_unchanged,
       pages_spent = state.pages_spent + v_spent - v_unfetched - v_free,
       pages_free = state.pages_free + v_free,
-      -- Smoothed over about ten seconds; before that, over all of them.
+      -- Smoothed over about ten seconds; at first, over the whole run.
       pages_per_second = case
         when v_seconds > 0
           then state.pages_per_second
@@ -477,7 +475,7 @@ begin
   update public.crawl_jobs as job
   set
     last_heartbeat = now(),
-    -- Never 100 before the end: only completed is complete.
+    -- Only a completed job is at 100.
     progress_percentage = least(
       99,
       100 * (v_state.total_done + v_state.total_error)
@@ -523,7 +521,7 @@ end
 $$;
 
 comment on function public.checkpoint_crawl_job(uuid, jsonb, integer) is
-  'Store what a crawl has done since the last checkpoint; answers the command and the next URLs.';
+  'Store what a crawl did since the last checkpoint; returns the command and the next URLs.';
 
 revoke execute on function public.checkpoint_crawl_job(uuid, jsonb, integer)
   from public, anon, authenticated;

@@ -1,6 +1,5 @@
--- What a job may ask for: the options of each kind, as rows, and the one function that
--- checks payloads against them. Each mistake is answered with one sentence. The options
--- are also the reference for people: docs/reference/options.md is checked against this table.
+-- The options of each kind of job, as rows, and the functions that check payloads against
+-- them. An error is one sentence. A test compares docs/reference/options.md with this table.
 
 create table silkline.payload_options (
   kind text not null,
@@ -20,7 +19,7 @@ alter table silkline.payload_options enable row level security;
 comment on table silkline.payload_options is
   'The keys of a payload, per kind of job: type, bounds, default, meaning.';
 comment on column silkline.payload_options.maximum is
-  'Of a number its value, of a text or URL its length, of a list its number of entries.';
+  'The largest value of a number, length of a string or URL, or number of entries in a list.';
 
 create policy "Only the service reads options"
   on silkline.payload_options
@@ -35,25 +34,25 @@ insert into silkline.payload_options
   (kind, name, type, minimum, maximum, choices, default_value, description)
 values
   ('crawl', 'url', 'url', 1, 2048, null, null,
-    'Where to begin.'),
+    'Where the crawl starts.'),
   ('crawl', 'urls', 'urls', 1, 1000, null, null,
-    'The pages of strategy "list", instead of url.'),
+    'The pages to fetch with strategy "list", instead of url.'),
   ('crawl', 'strategy', 'text', null, null, '{page,site,sitemap,list,llms_txt}', '"site"',
-    'How URLs are found: one page, by links, by sitemap, as listed, by llms.txt.'),
+    'How URLs are found: one page only, by links, by sitemap, from urls, by llms.txt.'),
   ('crawl', 'max_pages', 'integer', 1, 1000000, null, '1000',
-    'How many pages are fetched at most; redirects and sitemaps do not count.'),
+    'Fetch at most this many pages; redirects and sitemaps do not count.'),
   ('crawl', 'max_depth', 'integer', 0, 100, null, '20',
-    'How many links away from the start.'),
+    'Follow links at most this many steps from the start.'),
   ('crawl', 'max_seconds', 'integer', 1, 604800, null, '3600',
-    'Running time; paused time does not count.'),
+    'Maximum running time; paused time does not count.'),
   ('crawl', 'max_page_bytes', 'integer', 1024, 104857600, null, '10485760',
-    'Larger responses are skipped; counted after decompression.'),
+    'Skip responses larger than this after decompression.'),
   ('crawl', 'scope', 'text', null, null, '{host,domain,prefix}', '"host"',
-    'Which links are followed: same host, same registrable domain, below the start URL.'),
+    'Which links to follow: same host, same registrable domain, or below the start URL.'),
   ('crawl', 'include', 'texts', 0, 100, null, '[]',
-    'Only URLs that match one of these regular expressions.'),
+    'Fetch only URLs that match one of these regular expressions.'),
   ('crawl', 'exclude', 'texts', 0, 100, null, '[]',
-    'No URL that matches one of these regular expressions.'),
+    'Fetch no URL that matches one of these regular expressions.'),
   ('crawl', 'fetcher', 'text', 1, 40, null, '"http"',
     'http, browser, null (a generated site, for trying), or the name of a plugin.'),
   ('crawl', 'extractor', 'text', 1, 40, null, '"default"',
@@ -61,27 +60,27 @@ values
   ('crawl', 'markdown', 'text', null, null, '{main,full,none}', '"main"',
     'Markdown of the main content, of the full page, or none.'),
   ('crawl', 'obey_robots', 'boolean', null, null, null, 'true',
-    'Whether robots.txt is obeyed.'),
+    'Obey robots.txt.'),
   ('crawl', 'follow_nofollow', 'boolean', null, null, null, 'false',
-    'Whether links marked nofollow are followed.'),
+    'Follow links marked nofollow.'),
   ('crawl', 'keep_noindex', 'boolean', null, null, null, 'false',
-    'Whether pages marked noindex are kept.'),
+    'Keep pages marked noindex.'),
   ('crawl', 'only_changes', 'boolean', null, null, null, 'true',
-    'Whether a page stored earlier is asked for with its validators.'),
+    'Send conditional requests for pages stored earlier.'),
   ('crawl', 'concurrency', 'integer', 1, 64, null, '8',
-    'Open requests at a time.'),
+    'Maximum number of open requests.'),
   ('crawl', 'delay_seconds', 'number', 0, 60, null, '0',
-    'Least pause between two requests to one host.'),
+    'Minimum pause between two requests to one host.'),
   ('crawl', 'timeout_seconds', 'number', 1, 120, null, '20',
-    'Of one request.'),
+    'Timeout of one request.'),
   ('crawl', 'tries', 'integer', 1, 10, null, '3',
-    'How often a URL is fetched before its failure is final.'),
+    'Attempts to fetch a URL before it counts as failed.'),
   ('crawl', 'retry_seconds', 'number', 0, 3600, null, '10',
-    'Pause before the first retry of a URL; doubled for each further one.'),
+    'Pause before the first retry of a URL; doubled for each further retry.'),
   ('crawl', 'user_agent', 'text', 1, 300, null, null,
     'Sent with each request, and matched against robots.txt.'),
   ('crawl', 'max_retries', 'integer', 0, 20, null, null,
-    'Of the job, after it broke; by default as in crawl_settings.'),
+    'Retries of the job after it broke; default: crawl_settings.default_max_retries.'),
   ('audit', 'url', 'url', 1, 2048, null, null,
     'The site to audit.'),
   ('audit', 'max_pages', 'integer', 1, 10000, null, '50',
@@ -105,8 +104,8 @@ values
   ('audit', 'max_retries', 'integer', 0, 20, null, null,
     'Of the job, after it broke; by default as in crawl_settings.');
 
--- What is wrong with a URL, or null. The full WHATWG parse is the crawler's; this keeps
--- out what could never be fetched or should never be stored.
+-- What is wrong with a URL, or null. The crawler does the full WHATWG parse; this refuses what
+-- could never be fetched or must never be stored.
 create function silkline.url_error(p_name text, p_url text)
   returns text
   language plpgsql
@@ -115,7 +114,7 @@ create function silkline.url_error(p_name text, p_url text)
   set search_path = ''
 as $$
 begin
-  -- Nearly every URL is right, and this one look is all it costs.
+  -- Nearly every URL is valid, and then this is the whole cost.
   if p_url ~* ('^https?://[^][[:space:][:cntrl:]\\/?#@:]+(:[0-9]{1,5})?'
       || '([/?#][^[:space:][:cntrl:]\\]*)?$')
     and length(p_url) <= 2048
@@ -135,9 +134,9 @@ begin
         quote_ident(left(p_url, 40))
       )
     when p_url ~ '[[:space:][:cntrl:]\\]'
-      then format('%s must not hold spaces, control characters or backslashes', p_name)
+      then format('%s must not contain spaces, control characters or backslashes', p_name)
     when p_url ~ '^[^/]*//[^/?#]*@'
-      then format('%s must not hold a user name or password', p_name)
+      then format('%s must not contain a user name or password', p_name)
     when p_url !~ '^[^/]*//(\[[0-9A-Fa-f:.]+\]|[^][/?#:@]+)(:[0-9]{1,5})?([/?#]|$)'
       then format('%s has no valid host', p_name)
     when length(silkline.url_host(p_url)) > 300
@@ -151,7 +150,7 @@ comment on function silkline.url_error(text, text) is
 
 revoke execute on function silkline.url_error(text, text) from public, anon, authenticated;
 
--- The host of a URL, with its port unless that is the scheme's own.
+-- The host of a URL, with its port unless that is the scheme's default.
 create function silkline.url_host(p_url text)
   returns text
   language plpgsql
@@ -166,7 +165,7 @@ begin
       case when p_url ~* '^https' then ':443$' else ':80$' end,
       ''
     ),
-    -- A host with the dot of the root is the same host.
+    -- A trailing dot names the same host.
     '[.](:[0-9]+)?$',
     '\1'
   );
@@ -174,13 +173,13 @@ end
 $$;
 
 comment on function silkline.url_host(text) is
-  'Host and port of a URL, for one-job-per-host.';
+  'Host and port of a URL, for the limit of jobs per host.';
 
 revoke execute on function silkline.url_host(text) from public, anon, authenticated;
 
--- The first mistake in the payloads of a list of jobs, each {kind, payload}; no row when all
--- is well. One statement for all: 10,000 payloads are checked in a fifth of a second.
--- Plugins check their own keys; only those that are read for every kind are checked here.
+-- The first error in the payloads of a list of jobs, each {kind, payload}; no row if all are
+-- valid. One statement for all of them: 10,000 payloads take a fifth of a second. Plugins check
+-- their own keys; only the keys that are read for every kind are checked here.
 create function silkline.find_payload_error(p_jobs jsonb)
   returns table (nth bigint, error text)
   language plpgsql
@@ -251,7 +250,7 @@ begin
               then format(
                 '%s must be a list of %s, not %s',
                 option.name,
-                case option.type when 'urls' then 'URLs' else 'texts' end,
+                case option.type when 'urls' then 'URLs' else 'strings' end,
                 given.said
               )
             when jsonb_array_length(entry.value) not between option.minimum and option.maximum
@@ -269,7 +268,7 @@ begin
             then format(
               '%s must be a %s, not %s',
               option.name,
-              case option.type when 'url' then 'URL' else 'text' end,
+              case option.type when 'url' then 'URL' else 'string' end,
               given.said
             )
           when option.type = 'url' then silkline.url_error(option.name, given.text)
@@ -283,7 +282,7 @@ begin
               )
           end
           when given.text ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
-            then format('%s must not hold control characters or line breaks', option.name)
+            then format('%s must not contain control characters or line breaks', option.name)
           when length(given.text) not between option.minimum and option.maximum
             then format(
               '%s must have from %s to %s characters, not %s',
@@ -306,7 +305,7 @@ begin
             when job.payload ? 'url' then 'strategy list takes urls, not url'
             when not job.payload ? 'urls' then 'strategy list needs urls'
           end
-          when job.payload ? 'urls' then 'urls goes with strategy list only'
+          when job.payload ? 'urls' then 'urls can only be used with strategy list'
           when not job.payload ? 'url' then 'the payload needs a url'
         end as error
       from job
@@ -324,7 +323,7 @@ end
 $$;
 
 comment on function silkline.find_payload_error(jsonb) is
-  'The first mistake in the payloads of a list of jobs, as one sentence.';
+  'The first error in the payloads of a list of jobs, as one sentence.';
 
 revoke execute on function silkline.find_payload_error(jsonb) from public, anon, authenticated;
 
@@ -343,13 +342,13 @@ begin
     cross join lateral (
       select case
         when jsonb_typeof(entry) <> 'string'
-          then format('%s must hold texts only, not %s', p_name, left(entry::text, 60))
+          then format('%s may contain only strings, not %s', p_name, left(entry::text, 60))
         when p_type = 'urls'
           then silkline.url_error(p_name, entry #>> '{}')
         when entry #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
-          then format('%s must not hold control characters or line breaks', p_name)
+          then format('%s must not contain control characters or line breaks', p_name)
         when length(entry #>> '{}') not between 1 and 500
-          then format('%s must hold texts of 1 to 500 characters', p_name)
+          then format('the entries of %s must have 1 to 500 characters', p_name)
       end as error
     ) as problem
     where problem.error is not null
@@ -364,7 +363,7 @@ comment on function silkline.list_error(text, text, jsonb) is
 revoke execute on function silkline.list_error(text, text, jsonb)
   from public, anon, authenticated;
 
--- The options that a job gets when its payload does not name them.
+-- The options that a job gets unless its payload sets them.
 create function silkline.payload_defaults(p_kind text)
   returns jsonb
   language sql

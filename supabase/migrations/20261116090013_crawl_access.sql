@@ -1,8 +1,8 @@
--- Who calls, for whom, and how much they may have.
+-- Who is calling, which jobs are theirs, and their quotas.
 
--- Whether the caller holds the service's rights (the secret key, or a direct connection
--- of an administrator). The role setting survives security definer; jwt claims could not
--- be trusted for this.
+-- Whether the caller has the rights of the service (the secret key, or a direct connection
+-- of an administrator). The role setting survives security definer; JWT claims cannot be
+-- trusted for this.
 create function silkline.is_service()
   returns boolean
   language sql
@@ -23,7 +23,7 @@ comment on function silkline.is_service() is
 revoke execute on function silkline.is_service() from public, anon, authenticated;
 grant execute on function silkline.is_service() to authenticated, service_role;
 
--- The owner of what the caller enqueues. The service may name one, or leave it null.
+-- The owner of the jobs that the caller enqueues. The service may name any user, or none.
 create function silkline.owner_for(p_user_id uuid)
   returns uuid
   language plpgsql
@@ -53,14 +53,14 @@ end
 $$;
 
 comment on function silkline.owner_for(uuid) is
-  'The owner of new jobs, by the rights of the caller.';
+  'The owner of new jobs, depending on the caller.';
 
 revoke execute on function silkline.owner_for(uuid) from public, anon, authenticated;
 
--- Refuse what gives the owner more open jobs than allowed; called after the fact, so that it
--- is undone. Calls of one owner take turns, so that two of them cannot fill the last place
--- twice. Counting stops past the limit: the cost does not grow with the table. Jobs of the
--- service itself have no quota.
+-- Raise if the owner has more open jobs than allowed. It is called after the write, which
+-- raising rolls back. Calls of one owner run one at a time, so that two of them cannot both
+-- use the last free place. Counting stops past the limit, so the cost does not grow with the
+-- table. Jobs of the service itself have no quota.
 create function silkline.check_open_jobs_quota(p_user_id uuid)
   returns void
   language plpgsql
@@ -91,8 +91,8 @@ begin
     ) as open
   ) then
     raise sqlstate 'PT429' using
-      message = format('a user may have %s open jobs, and this would be more', v_max),
-      hint = 'Wait for some to end, or cancel some.';
+      message = format('this would exceed the limit of %s open jobs per user', v_max),
+      hint = 'Wait until some have ended, or cancel some.';
   end if;
 end
 $$;
@@ -102,7 +102,7 @@ comment on function silkline.check_open_jobs_quota(uuid) is
 
 revoke execute on function silkline.check_open_jobs_quota(uuid) from public, anon, authenticated;
 
--- Refuse what gives the owner more new jobs a day than allowed; like check_open_jobs_quota.
+-- Raise if the owner has enqueued more jobs in a day than allowed; like check_open_jobs_quota.
 create function silkline.check_daily_quota(p_user_id uuid)
   returns void
   language plpgsql
@@ -131,18 +131,18 @@ begin
     ) as recent
   ) then
     raise sqlstate 'PT429' using
-      message = format('a user may enqueue %s jobs in 24 hours, and this would be more', v_max),
-      hint = 'Try again later, or ask the operator for a higher quota.';
+      message = format('this would exceed the limit of %s new jobs per user in 24 hours', v_max),
+      hint = 'Try again later, or ask the operator for a higher limit.';
   end if;
 end
 $$;
 
 comment on function silkline.check_daily_quota(uuid) is
-  'Raise PT429 if an owner has enqueued more jobs a day than allowed.';
+  'Raise PT429 if an owner has enqueued more jobs in a day than allowed.';
 
 revoke execute on function silkline.check_daily_quota(uuid) from public, anon, authenticated;
 
--- The caller's job. Another user's job is not told from a job that does not exist.
+-- The caller's job. Another user's job gets the same answer as a job that does not exist.
 create function silkline.own_job(p_job_id uuid)
   returns public.crawl_jobs
   language plpgsql
@@ -158,7 +158,7 @@ begin
   if p_job_id is null then
     raise sqlstate 'PT400' using
       message = 'p_job_id must not be null',
-      hint = 'Send the id that enqueue_crawl_job answered.';
+      hint = 'Send the id that enqueue_crawl_job returned.';
   end if;
 
   select job.*
@@ -170,7 +170,7 @@ begin
   if v_job.id is null then
     raise sqlstate 'PT404' using
       message = format('there is no job %s', p_job_id),
-      hint = 'It may have been pruned, or belong to somebody else.';
+      hint = 'It may have been deleted, or it may belong to another user.';
   end if;
 
   return v_job;
@@ -182,7 +182,7 @@ comment on function silkline.own_job(uuid) is
 
 revoke execute on function silkline.own_job(uuid) from public, anon, authenticated;
 
--- The caller's job, locked, as it is once the lock is had.
+-- The caller's job, locked, as it is once the lock is acquired.
 create function silkline.lock_own_job(p_job_id uuid)
   returns public.crawl_jobs
   language plpgsql

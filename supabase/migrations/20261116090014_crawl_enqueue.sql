@@ -1,11 +1,11 @@
--- How jobs come into the queue: one, or thousands, all or none.
+-- Enqueuing: one job, or thousands, all or none.
 --
--- The functions in public run with the caller's rights and hold nothing; the ones in
--- silkline write, and check whose job it is. Errors carry HTTP meaning: PT401 not signed
--- in, PT403 not yours to decide, PT404 no such job, PT409 not in this state, PT413 too
--- large, PT422 wrong value, PT429 over the quota.
+-- The functions in public run with the caller's rights and contain no logic; those in silkline
+-- check whose job it is, and write. The last three digits of an error code are its HTTP status:
+-- PT400 malformed call, PT401 not signed in, PT403 not allowed, PT404 no such job, PT409 not in
+-- this state, PT413 too large, PT422 wrong value, PT429 over the quota.
 
--- Refuse jobs that are not well formed; the sentence names the first mistake.
+-- Refuse invalid jobs, with a message about the first error.
 create function silkline.check_jobs(p_jobs jsonb, p_max_priority integer)
   returns void
   language plpgsql
@@ -50,27 +50,29 @@ begin
     select
       case when pg_column_size(asked.payload) > 65536 then 'PT413' else 'PT422' end as code,
       case
-        when jsonb_typeof(job.value) <> 'object' then 'must be an object'
+        when jsonb_typeof(job.value) <> 'object' then 'a job must be an object'
         when job.value - '{payload,kind,priority,source_id,idempotency_key,run_after}'::text[]
           <> '{}'
-          then 'may hold payload, kind, priority, source_id, idempotency_key and run_after only'
+          then 'a job may contain only payload, kind, priority, source_id, idempotency_key and '
+            || 'run_after'
         when asked.kind <> all (v_kinds)
           then format('unknown kind %s', to_json(left(asked.kind, 60)))
         when pg_column_size(asked.payload) > 65536
           then format('the payload has %s bytes, more than 65536', pg_column_size(asked.payload))
-        -- Of plugins: the other kinds know all their keys. A few bytes can be many when told.
+        -- Only for plugins: the kind crawl has no free keys. A number of a few bytes may be long
+        -- when written out.
         when asked.kind not in ('crawl', 'audit')
           and exists (
             select
-            from jsonb_path_query(asked.payload, '$.** ? (@.type() == "number")') as told (number)
-            where abs(told.number::numeric) > 1e15
-              or case told.number::numeric
+            from jsonb_path_query(asked.payload, '$.** ? (@.type() == "number")') as sent (number)
+            where abs(sent.number::numeric) > 1e15
+              or case sent.number::numeric
                 -- 0e-16383 is written out, too.
-                when 0 then scale(told.number::numeric) > 15
-                else abs(told.number::numeric) < 1e-15
+                when 0 then scale(sent.number::numeric) > 15
+                else abs(sent.number::numeric) < 1e-15
               end
           )
-          then 'numbers of a payload must lie between 1e-15 and 1e15'
+          then 'numbers in a payload must be between 1e-15 and 1e15'
         when asked.kind not in ('crawl', 'audit')
           and jsonb_path_exists(asked.payload, 'strict $.**{21}')
           then 'a payload must not be nested deeper than 20 levels'
@@ -81,11 +83,11 @@ begin
           then format('priority must be from -100 to %s, not %s', p_max_priority, asked.priority)
         when coalesce(jsonb_typeof(job.value -> 'source_id'), 'null') not in ('string', 'null')
           or length(job.value ->> 'source_id') not between 1 and 500
-          then 'source_id must be a text of 1 to 500 characters'
+          then 'source_id must be a string of 1 to 500 characters'
         when coalesce(jsonb_typeof(job.value -> 'idempotency_key'), 'null')
             not in ('string', 'null')
           or length(job.value ->> 'idempotency_key') not between 1 and 200
-          then 'idempotency_key must be a text of 1 to 200 characters'
+          then 'idempotency_key must be a string of 1 to 200 characters'
         when (job.value ->> 'run_after')
           !~ ('^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])'
             || '([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]+)?)?'
@@ -119,10 +121,10 @@ begin
     end,
     hint = case
       when v_error like 'unknown kind%'
-        then format('Kinds are %s; an operator adds plugins to crawl_settings.plugin_kinds.',
-          array_to_string(v_kinds, ', '))
+        then format('Use %s; the operator adds kinds of plugins to crawl_settings.plugin_kinds.',
+          array_to_string(v_kinds, ' or '))
       when v_error like 'priority must be from%'
-        then 'The highest priority of a user is crawl_settings.max_user_priority.'
+        then 'Users may go up to crawl_settings.max_user_priority.'
       when v_error like 'unknown key%'
         then format(
           'Options are %s.',
@@ -132,19 +134,19 @@ begin
             where option.kind = coalesce(p_jobs -> (v_nth - 1)::integer ->> 'kind', 'crawl')
           )
         )
-      else 'The options of a job are listed in docs/reference/options.md.'
+      else 'See the options of a job in docs/reference/options.md.'
     end;
 end
 $$;
 
 comment on function silkline.check_jobs(jsonb, integer) is
-  'Raise on the first job that is not well formed.';
+  'Raise on the first invalid job.';
 
 revoke execute on function silkline.check_jobs(jsonb, integer) from public, anon, authenticated;
 
--- Store checked jobs, all or none, and return one id per job in the order given. A job whose
--- idempotency key is known returns the job it made the first time.
--- definer because users write no table
+-- Check and store jobs, all or none, and return one id per job in the same order. A known
+-- idempotency key returns the job that it was first used for.
+-- definer because users have no rights to write
 create function silkline.enqueue(p_jobs jsonb, p_user_id uuid)
   returns uuid[]
   language plpgsql
@@ -173,8 +175,8 @@ begin
       hint = 'p_user_id is the id of a row in auth.users.';
   end if;
 
-  -- One enqueue at a time per owner: quota and idempotency keys are decided under it. The
-  -- service has no quota, and waits only for itself.
+  -- One enqueue at a time per owner, so that quota and idempotency keys are checked safely. The
+  -- service has no quota, and needs this only for its idempotency keys.
   perform pg_advisory_xact_lock(hashtextextended(format('enqueue %s', v_user_id), 0))
   where v_user_id is not null
     or jsonb_path_exists(p_jobs, '$[*].idempotency_key');
@@ -205,7 +207,7 @@ begin
       ) as host,
       known.id as known_id,
       known.payload as known_payload,
-      -- The same key twice in one call is one job, too.
+      -- The same key twice in one call is one job as well.
       first_value(asked.nth) over (
         partition by coalesce(asked.idempotency_key, asked.nth::text), asked.idempotency_key is null
         order by asked.nth
@@ -261,8 +263,8 @@ begin
       coalesce(fresh.source_id, fresh.host),
       fresh.host,
       fresh.idempotency_key,
-      -- Behind a job of the same call on the same host. (Behind a job of another call a
-      -- claim decides: that job may end before this one is committed.)
+      -- A job waits for earlier jobs of the same call on the same host. Whether it waits for a
+      -- job of another call is left to a claim: that job may end before this one is committed.
       case
         when fresh.run_after > now() then 'time'
         when fresh.nth_of_host > v_settings.max_jobs_per_host then 'host'
@@ -286,7 +288,7 @@ begin
 
   if v_reused is not null then
     raise sqlstate 'PT409' using
-      message = format('idempotency key %s was used for another job', to_json(v_reused)),
+      message = format('idempotency key %s was used for a different job', to_json(v_reused)),
       hint = 'Use a new key for a new job.';
   end if;
 
@@ -300,12 +302,12 @@ end
 $$;
 
 comment on function silkline.enqueue(jsonb, uuid) is
-  'Store checked jobs, all or none; answers their ids in order.';
+  'Check and store jobs, all or none; returns their ids in order.';
 
 revoke execute on function silkline.enqueue(jsonb, uuid) from public, anon, authenticated;
 grant execute on function silkline.enqueue(jsonb, uuid) to authenticated, service_role;
 
--- Ask for one job. The same idempotency key returns the same job.
+-- Enqueue one job. The same idempotency key returns the same job.
 create function public.enqueue_crawl_job(
   p_payload jsonb,
   p_kind text default 'crawl',
@@ -345,7 +347,7 @@ end
 $$;
 
 comment on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid) is
-  'Enqueue one job; answers its row.';
+  'Enqueue one job; returns its row.';
 
 revoke execute
   on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
@@ -354,7 +356,7 @@ grant execute
   on function public.enqueue_crawl_job(jsonb, text, integer, text, text, timestamptz, uuid)
   to authenticated, service_role;
 
--- Ask for up to 10,000 jobs, all or none.
+-- Enqueue up to 10,000 jobs, all or none.
 create function public.enqueue_crawl_jobs(p_jobs jsonb, p_user_id uuid default null)
   returns jsonb
   language plpgsql
@@ -370,7 +372,7 @@ end
 $$;
 
 comment on function public.enqueue_crawl_jobs(jsonb, uuid) is
-  'Enqueue up to 10,000 jobs, all or none; answers their ids in order.';
+  'Enqueue up to 10,000 jobs, all or none; returns their ids in order.';
 
 revoke execute on function public.enqueue_crawl_jobs(jsonb, uuid)
   from public, anon, authenticated;

@@ -1,11 +1,11 @@
--- The buttons of a job: pause, resume, stop, cancel, retry. Only these change what a user
--- has decided; no restart and no worker does.
+-- What a user does to a job: pause, resume, stop, cancel, retry. No restart and no worker
+-- overrides a user's decision; only these functions change it.
 
--- Do what a user wants of a job: pause, resume, stop or cancel. Asking twice is fine.
--- While a worker holds the job its lease goes on: it hears the command, saves and hands in.
--- A paused job that is resumed before its worker has handed in goes on where it is; a stopped
--- one is taken from it.
--- definer because users write no table
+-- Pause, resume, stop or cancel a job. Repeating a call is fine.
+--
+-- A lease continues: its worker gets the command, saves, and releases the job. A paused job that
+-- is resumed before that stays with its worker; a stopped one is taken from it.
+-- definer because users have no rights to write
 create function silkline.change_job(p_job_id uuid, p_action text)
   returns setof public.crawl_jobs
   language plpgsql
@@ -31,7 +31,7 @@ begin
 
   if v_next is null then
     raise sqlstate 'PT409' using
-      message = format('job %s is %s: it is too late to %s it', v_job.id, v_job.status, p_action),
+      message = format('cannot %s job %s: it is %s', p_action, v_job.id, v_job.status),
       hint = case
         when p_action = 'resume' and v_job.status in ('failed', 'completed')
           then 'Use retry_crawl_job.'
@@ -54,7 +54,7 @@ begin
         lease_token = case when v_next <> 'pending' then job.lease_token end,
         lease_check_at = case when v_next <> 'pending' then job.lease_check_at end,
         host_slot = case when v_next <> 'pending' then job.host_slot end,
-        -- What was scheduled and has not begun stays scheduled.
+        -- A job that was scheduled and has not started stays scheduled.
         waits_for = case
           when v_next = 'pending' and job.attempt = 0 and job.run_after > now() then 'time'
         end::public.crawl_job_wait,
@@ -102,7 +102,7 @@ end
 $$;
 
 comment on function public.pause_crawl_job(uuid) is
-  'Pause a job; it stays paused until it is resumed, whatever restarts.';
+  'Pause a job until it is resumed; restarts do not change that.';
 
 revoke execute on function public.pause_crawl_job(uuid) from public, anon, authenticated;
 grant execute on function public.pause_crawl_job(uuid) to authenticated, service_role;
@@ -120,7 +120,7 @@ end
 $$;
 
 comment on function public.resume_crawl_job(uuid) is
-  'Go on with a paused or stopped job where it was.';
+  'Resume a paused or stopped job where it was.';
 
 revoke execute on function public.resume_crawl_job(uuid) from public, anon, authenticated;
 grant execute on function public.resume_crawl_job(uuid) to authenticated, service_role;
@@ -138,7 +138,7 @@ end
 $$;
 
 comment on function public.stop_crawl_job(uuid) is
-  'End a job early and keep what it has brought home.';
+  'End a job early and keep its results.';
 
 revoke execute on function public.stop_crawl_job(uuid) from public, anon, authenticated;
 grant execute on function public.stop_crawl_job(uuid) to authenticated, service_role;
@@ -156,14 +156,14 @@ end
 $$;
 
 comment on function public.cancel_crawl_job(uuid) is
-  'End a job for good; its process is killed.';
+  'End a job permanently and kill its process.';
 
 revoke execute on function public.cancel_crawl_job(uuid) from public, anon, authenticated;
 grant execute on function public.cancel_crawl_job(uuid) to authenticated, service_role;
 
--- Run an ended job again: the URLs that failed in it and those it had not reached
--- ('failed'), or every URL it knows ('all').
--- definer because users write no table
+-- Run an ended job again: the URLs that failed and those it had not reached ('failed'), or
+-- every URL it knows ('all').
+-- definer because users have no rights to write
 create function silkline.retry_job(p_job_id uuid, p_urls text)
   returns setof public.crawl_jobs
   language plpgsql
@@ -179,7 +179,7 @@ begin
   if p_urls is null or p_urls not in ('failed', 'all') then
     raise sqlstate 'PT422' using
       message = format('p_urls must be failed or all, not %L', left(p_urls, 60)),
-      hint = 'failed tries only the URLs that failed, all starts over.';
+      hint = '"failed" retries only the URLs that failed, "all" starts over.';
   end if;
 
   select state.*
@@ -203,7 +203,7 @@ begin
       hint = case v_job.status
         when 'completed' then 'Use p_urls all to start over.'
         when 'paused' then 'Use resume_crawl_job.'
-        else 'Only failed, stopped and completed jobs are retried.'
+        else 'Only failed, stopped and completed jobs can be retried.'
       end;
   end if;
 
@@ -214,11 +214,11 @@ begin
 
   if v_again > 100000 then
     raise sqlstate 'PT422' using
-      message = format('%s URLs are too many to try again in one job', v_again),
-      hint = 'Enqueue a new job with the same payload: unchanged pages cost it little.';
+      message = format('job %s has %s URLs to retry, more than 100000', v_job.id, v_again),
+      hint = 'Enqueue a new job with the same payload: unchanged pages cost little.';
   end if;
 
-  -- A worker that still hands in the stopped run has lost its lease by this.
+  -- A worker that is still saving the stopped run loses its lease here.
   perform silkline.free_tasks(v_job.id, 'release');
 
   with again as materialized (
@@ -231,9 +231,9 @@ begin
       and (
         task.status = 'error'
         or (p_urls = 'all' and task.status = 'done')
-        -- Begun and not ended: it starts over, too, and is paid again.
+        -- Tried but not finished: it starts over too, and is charged again.
         or (p_urls = 'all' and task.status = 'pending' and task.attempts > 0)
-        -- What was out of scope when it was found still is.
+        -- A URL that was out of scope when it was found still is.
         or (
           p_urls = 'all'
           and task.status = 'skipped'
@@ -249,7 +249,8 @@ begin
       attempts = 0,
       crashes = 0,
       losses = 0,
-      -- Starting over, what was kept for want of its original is judged again.
+      -- When all start over, pages kept because their original was no substitute are checked
+      -- again.
       copy_of = case p_urls when 'failed' then task.copy_of end,
       copy_title = null,
       next_run_at = now(),
@@ -309,7 +310,7 @@ end
 $$;
 
 comment on function silkline.retry_job(uuid, text) is
-  'Put an ended job of the caller back into the line.';
+  'Run an ended job of the caller again.';
 
 revoke execute on function silkline.retry_job(uuid, text) from public, anon, authenticated;
 grant execute on function silkline.retry_job(uuid, text) to authenticated, service_role;
@@ -327,7 +328,7 @@ end
 $$;
 
 comment on function public.retry_crawl_job(uuid, text) is
-  'Run an ended job again: only the URLs that failed, or all.';
+  'Run an ended job again: only the URLs that failed, or all of them.';
 
 revoke execute on function public.retry_crawl_job(uuid, text) from public, anon, authenticated;
 grant execute on function public.retry_crawl_job(uuid, text) to authenticated, service_role;

@@ -1,11 +1,9 @@
--- The functions that only look: progress, pending work, statistics, the fleet.
---
--- They run with the caller's rights, so that row level security decides what is seen: a
--- user's own jobs, or all of them for the service.
+-- The progress of one job. crawl_progress runs with the caller's rights, so that row level
+-- security decides who sees it: the owner and the service.
 
--- How far a crawl is, for a screen: in a snapshot and in what its worker tells live. What the
--- budget does not reach takes no time: it is skipped in the end. Nobody knows the time left of a
--- job that stands still (`current_wait`), and a pause between requests says how long it is at least.
+-- Counters for a screen, in a snapshot and in the live messages of the worker. URLs beyond the
+-- budget take no time, because they end as skipped. The time left is unknown while a job waits
+-- (`current_wait`); a delay between requests is a lower bound for it.
 create function silkline.page_counts(
   p_state public.crawl_states,
   p_job public.crawl_jobs,
@@ -53,16 +51,16 @@ end
 $$;
 
 comment on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb) is
-  'The counters of a crawl, its speed, what it waits for and the time it has left.';
+  'The counters of a crawl, its speed, what it waits for, and the time left.';
 
 revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb)
   from public, anon, authenticated;
 grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb)
   to authenticated, service_role;
 
--- What a job stands still for, so that it does not look like one that hangs: its time, the
--- patience its host asked for, the next try of a URL, the pause between two requests. null if
--- nothing that somebody would notice.
+-- What a job waits for, so that it does not look stuck: its start time, the backoff of its host,
+-- the next retry of a URL, or the delay between two requests. Null if it does not wait, or too
+-- briefly to be noticed.
 create function silkline.current_wait(p_job public.crawl_jobs, p_state public.crawl_states)
   returns jsonb
   language plpgsql
@@ -72,7 +70,7 @@ create function silkline.current_wait(p_job public.crawl_jobs, p_state public.cr
 as $$
 declare
   c_noticed_seconds constant real := 2;
-  -- As workers take what robots.txt says.
+  -- Workers cap the Crawl-delay of robots.txt at this.
   c_longest_delay_seconds constant real := 300;
   v_backoff_until timestamptz;
   v_delay_seconds real;
@@ -87,7 +85,7 @@ begin
 
   select
     host.backoff_until,
-    -- Not of null, which `least` passes over.
+    -- Not least(), which would ignore a null delay.
     case
       when host.crawl_delay_seconds > c_longest_delay_seconds then c_longest_delay_seconds
       else host.crawl_delay_seconds
@@ -119,7 +117,7 @@ begin
   end if;
 
   v_delay_seconds := greatest(
-    -- Of a plugin's kind of job it may be anything.
+    -- In the payload of a plugin it may be anything.
     case
       when jsonb_typeof(p_job.payload -> 'delay_seconds') = 'number'
         then (p_job.payload ->> 'delay_seconds')::real
@@ -135,12 +133,12 @@ end
 $$;
 
 comment on function silkline.current_wait(public.crawl_jobs, public.crawl_states) is
-  'What a job waits for and until when, or null.';
+  'What a job waits for, and until when; or null.';
 
 revoke execute on function silkline.current_wait(public.crawl_jobs, public.crawl_states)
   from public, anon, authenticated;
 
--- definer because what is known about hosts is not the users' to read
+-- definer because users may not read crawl_hosts
 create function silkline.own_job_wait(p_job_id uuid)
   returns jsonb
   language plpgsql
@@ -160,12 +158,12 @@ end
 $$;
 
 comment on function silkline.own_job_wait(uuid) is
-  'What a job of the caller waits for and until when, or null.';
+  'What a job of the caller waits for, and until when; or null.';
 
 revoke execute on function silkline.own_job_wait(uuid) from public, anon, authenticated;
 grant execute on function silkline.own_job_wait(uuid) to authenticated, service_role;
 
--- One job for the screen. seq and event_seq order it against live messages.
+-- One job, for a screen. seq and event_seq order it relative to live messages.
 create function public.crawl_progress(p_job_id uuid)
   returns jsonb
   language plpgsql
@@ -212,7 +210,7 @@ begin
   if v_progress is null then
     raise sqlstate 'PT404' using
       message = format('there is no job %s', coalesce(p_job_id::text, 'null')),
-      hint = 'It may have been pruned, or belong to somebody else.';
+      hint = 'It may have been deleted, or it may belong to another user.';
   end if;
 
   return v_progress;
@@ -220,7 +218,7 @@ end
 $$;
 
 comment on function public.crawl_progress(uuid) is
-  'A snapshot of one job for the screen.';
+  'A snapshot of one job, for a screen.';
 
 revoke execute on function public.crawl_progress(uuid) from public, anon, authenticated;
 grant execute on function public.crawl_progress(uuid) to authenticated, service_role;

@@ -1,6 +1,7 @@
--- The functions that only look at the whole queue: pending work, statistics, workers.
+-- The queue as a whole: pending work, statistics, workers. A user sees numbers of their own
+-- jobs, the service those of all.
 
--- How much is left to fetch over all running jobs, without touching the frontier.
+-- How much is left to fetch in all running jobs, without reading the frontier.
 create function public.pending_crawl_work()
   returns jsonb
   language plpgsql
@@ -38,12 +39,13 @@ end
 $$;
 
 comment on function public.pending_crawl_work() is
-  'The sum of pending URLs over processing jobs, and its parts.';
+  'How many URLs are pending in running jobs, in total and per job.';
 
 revoke execute on function public.pending_crawl_work() from public, anon, authenticated;
 grant execute on function public.pending_crawl_work() to authenticated, service_role;
 
--- live: a heartbeat within two beats and a half; lost: none for stale_after; late: between.
+-- live: the last heartbeat is at most 2.5 intervals old; lost: older than stale_after; late:
+-- between the two.
 create function silkline.worker_state(p_last_seen_at timestamptz)
   returns text
   language plpgsql
@@ -70,8 +72,8 @@ comment on function silkline.worker_state(timestamptz) is
 
 revoke execute on function silkline.worker_state(timestamptz) from public, anon, authenticated;
 
--- How many workers are live, late and lost; users may know that much.
--- definer because workers are not the users' to read
+-- How many workers are live and late, and their slots. Users may see these numbers.
+-- definer because users may not read crawl_workers
 create function silkline.worker_counts()
   returns jsonb
   language plpgsql
@@ -99,13 +101,12 @@ end
 $$;
 
 comment on function silkline.worker_counts() is
-  'Numbers of workers and slots.';
+  'How many workers and slots there are.';
 
 revoke execute on function silkline.worker_counts() from public, anon, authenticated;
 grant execute on function silkline.worker_counts() to authenticated, service_role;
 
--- The queue in numbers, of the caller's jobs or of all for the service. Counts stop at
--- 100,000 each, so that the cost stays flat; count_limit tells.
+-- The queue in numbers. Each count stops at 100,000 (count_limit), so that the cost stays flat.
 create function public.crawl_queue_stats()
   returns jsonb
   language plpgsql
@@ -185,7 +186,7 @@ comment on function public.crawl_queue_stats() is
 revoke execute on function public.crawl_queue_stats() from public, anon, authenticated;
 grant execute on function public.crawl_queue_stats() to authenticated, service_role;
 
--- The fleet, for operators.
+-- All workers, for operators.
 create function public.list_crawl_workers()
   returns table (
     id uuid,
@@ -221,7 +222,7 @@ end
 $$;
 
 comment on function public.list_crawl_workers() is
-  'All workers with their state by database time.';
+  'All workers, with their state by database time.';
 
 revoke execute on function public.list_crawl_workers() from public, anon, authenticated;
 grant execute on function public.list_crawl_workers() to service_role;

@@ -1,8 +1,8 @@
 -- "Why is my job not running?" Each reason has a code and a sentence.
 
--- Why a job of the caller does not run, as far as its owner may know: another user's job
--- on the same host is told as "busy", not whose.
--- definer because the reasons lie in rows of others
+-- Why a job of the caller is not running, as far as its owner may know: that another user's job
+-- occupies the host, but not whose.
+-- definer because the reasons are in rows of other users
 create function silkline.explain_job(p_job_id uuid)
   returns jsonb
   language plpgsql
@@ -28,11 +28,11 @@ begin
         'text', case
           when v_job.attempt = 0 then format('It is scheduled for %s.', v_job.run_after)
           when v_job.error_code is null then format(
-            'Host %s asked for patience; it goes on after %s.',
+            'Host %s asked to wait; the job continues after %s.',
             v_job.host, v_job.run_after
           )
           else format(
-            'Attempt %s failed (%s); it runs again after %s.',
+            'Attempt %s failed (%s); the job is retried after %s.',
             v_job.attempt, v_job.error_code, v_job.run_after
           )
         end,
@@ -46,7 +46,7 @@ begin
       v_reasons := v_reasons || jsonb_build_object(
         'code', 'host_busy',
         'text', format(
-          'Host %s is being crawled by %s other job%s; at most %s at a time.',
+          'Host %s is being crawled by %s other job%s; the limit is %s.',
           v_job.host,
           v_holders,
           case v_holders when 1 then '' else 's' end,
@@ -62,7 +62,7 @@ begin
         v_reasons := v_reasons || jsonb_build_object(
           'code', 'quota',
           'text', format(
-            'Its owner runs %s jobs; at most %s at a time.',
+            'Running jobs of its owner: %s; the limit is %s.',
             v_running, v_settings.max_running_jobs_per_user
           )
         );
@@ -77,7 +77,7 @@ begin
     ) then
       v_reasons := v_reasons || jsonb_build_object(
         'code', 'no_worker',
-        'text', format('No worker for jobs of kind %s is alive.', v_job.kind)
+        'text', format('No live worker runs jobs of kind %s.', v_job.kind)
       );
     end if;
 
@@ -99,9 +99,9 @@ begin
           'code', 'in_line',
           'text', case
             when v_ahead = 0 then 'It is next in line.'
-            when v_ahead = 1 then 'One job is before it in line.'
-            when v_ahead = 10000 then 'At least 10000 jobs are before it in line.'
-            else format('%s jobs are before it in line.', v_ahead)
+            when v_ahead = 1 then 'One job is ahead of it in line.'
+            when v_ahead = 10000 then 'At least 10000 jobs are ahead of it in line.'
+            else format('%s jobs are ahead of it in line.', v_ahead)
           end,
           'jobs_ahead', v_ahead
         )
@@ -116,7 +116,7 @@ begin
           then jsonb_build_object(
             'code', 'worker_silent',
             'text', format(
-              'Its worker was last heard of %s seconds ago; after %s it is given to another.',
+              'The last heartbeat of its worker was %s seconds ago; after %s another takes over.',
               floor(extract(epoch from now() - v_job.last_heartbeat)),
               v_settings.stale_after_seconds
             )
@@ -126,15 +126,15 @@ begin
             'code', 'running',
             'text', case v_wait ->> 'reason'
               when 'host' then format(
-                'It is running; host %s is left alone until %s.',
+                'It is running; requests to host %s are on hold until %s.',
                 v_job.host, v_wait ->> 'until'
               )
               when 'retry' then format(
-                'It is running; the next URL is tried again at %s (%s).',
+                'It is running; the next URL is retried at %s (%s).',
                 v_wait ->> 'until', coalesce(v_wait ->> 'error', 'it failed')
               )
               when 'delay' then format(
-                'It is running; host %s gets one request in %s seconds.',
+                'It is running; host %s gets one request every %s seconds.',
                 v_job.host, v_wait ->> 'seconds'
               )
               else 'It is running.'
@@ -143,7 +143,7 @@ begin
         when v_job.status = 'paused'
           then jsonb_build_object(
             'code', 'paused',
-            'text', 'A user paused it; it goes on when it is resumed.'
+            'text', 'A user paused it; it continues when it is resumed.'
           )
         when v_job.status = 'failed'
           then jsonb_build_object(
@@ -151,7 +151,7 @@ begin
             'text', format(
               'It failed %s: %s',
               case v_job.attempt
-                when 1 then 'at its first attempt'
+                when 1 then 'on its first attempt'
                 else format('after %s attempts', v_job.attempt)
               end,
               coalesce(v_job.error_message, v_job.error_code)
@@ -170,7 +170,7 @@ end
 $$;
 
 comment on function silkline.explain_job(uuid) is
-  'Why a job of the caller does not run.';
+  'Why a job of the caller is not running.';
 
 revoke execute on function silkline.explain_job(uuid) from public, anon, authenticated;
 grant execute on function silkline.explain_job(uuid) to authenticated, service_role;
@@ -188,7 +188,7 @@ end
 $$;
 
 comment on function public.explain_crawl_job(uuid) is
-  'Why a job is not running: reasons with a code and a sentence each.';
+  'Why a job is not running: reasons, each with a code and a sentence.';
 
 revoke execute on function public.explain_crawl_job(uuid) from public, anon, authenticated;
 grant execute on function public.explain_crawl_job(uuid) to authenticated, service_role;

@@ -1,17 +1,18 @@
--- History and live messages: what happened to each job, for the record and for browsers.
+-- History and live messages: what happened to each job, for the record and for browsers. Also
+-- deletes the rows of deleted jobs.
 --
 -- Every change of status becomes a row of crawl_events, numbered per job, and a private
--- Realtime broadcast with the same number. Broadcasts are a hint and may be lost: a client
--- takes a snapshot (crawl_progress), applies what is newer, and takes a new one on a gap.
+-- Realtime broadcast with the same number. Broadcasts may be lost: a client takes a snapshot
+-- (crawl_progress), applies newer messages, and takes a new snapshot when it sees a gap.
 --
 --   crawl_job:<id>     owner     status
 --   crawl_user:<uid>   owner     status, enqueued   (list views)
 --   crawl_workers      workers   wake, command
 --
--- The worker adds `progress` to crawl_job:<id> by itself.
+-- The worker itself sends `progress` to crawl_job:<id>.
 
--- Send one private broadcast to each topic; null topics are left out. It may never fail the
--- write that it tells of.
+-- Send one private broadcast to each topic that is not null. An error here must never fail the
+-- write that is being announced.
 create function silkline.publish(p_topics text[], p_event text, p_payload jsonb)
   returns void
   language plpgsql
@@ -34,8 +35,8 @@ comment on function silkline.publish(text[], text, jsonb) is
 
 revoke execute on function silkline.publish(text[], text, jsonb) from public, anon, authenticated;
 
--- New jobs: their state, their first event, one message per owner, one wake-up.
--- definer because history and live messages are nobody's to write
+-- For new jobs: their states and first events, one message per owner, one wake-up.
+-- definer because no caller may write history and live messages
 create function silkline.record_new_jobs()
   returns trigger
   language plpgsql
@@ -88,7 +89,7 @@ end
 $$;
 
 comment on function silkline.record_new_jobs() is
-  'Trigger: state, first event and live messages of new jobs.';
+  'Trigger: write the states, first events and live messages of new jobs.';
 
 revoke execute on function silkline.record_new_jobs() from public, anon, authenticated;
 
@@ -98,8 +99,8 @@ create trigger tg_crawl_jobs_record_new
   for each statement
   execute function silkline.record_new_jobs();
 
--- A change of status: one event, and the same to whoever watches.
--- definer because history and live messages are nobody's to write
+-- For a change of status: one event, and the same as a message.
+-- definer because no caller may write history and live messages
 create function silkline.record_status_change()
   returns trigger
   language plpgsql
@@ -108,8 +109,8 @@ create function silkline.record_status_change()
   set search_path = ''
 as $$
 declare
-  -- The two changes that every job makes explain themselves; the others are told by whoever
-  -- makes them.
+  -- The two changes that every job goes through are recognised here; for the others, the function
+  -- that makes them sets the reason.
   v_reason constant text := case
     when new.status = 'completed' then 'complete'
     when old.status = 'pending' and new.status = 'processing' then 'claim'
@@ -166,9 +167,9 @@ begin
     )
   );
 
-  -- The rows that realtime.send() would insert (but for an id in the payload), at less cost: it took 4 x 46 of
-  -- the 900 microseconds of a claim and a completion, with two subtransactions each. Should
-  -- Realtime change its table or its grants, send() is still the way.
+  -- The rows that realtime.send() would insert (except for an id in the payload), at less cost:
+  -- it took 4 x 46 of the 900 microseconds of a claim and a completion, with two subtransactions
+  -- each. If Realtime changes its table or grants, this falls back to send().
   begin
     insert into realtime.messages (topic, extension, event, private, payload)
     select
@@ -211,7 +212,7 @@ end
 $$;
 
 comment on function silkline.record_status_change() is
-  'Trigger: event and live messages of a change of status.';
+  'Trigger: write the event and live messages of a change of status.';
 
 revoke execute on function silkline.record_status_change() from public, anon, authenticated;
 
@@ -221,9 +222,9 @@ create trigger tg_crawl_jobs_record_change
   when (old.status is distinct from new.status)
   execute function silkline.record_status_change();
 
--- Deleted jobs take their state, frontier and history along. (No foreign keys there: see
+-- Delete the states, tasks and events of deleted jobs. (They have no foreign keys: see
 -- crawl_states and crawl_tasks.)
--- definer because Auth deletes users, and with them their jobs, as a role of its own
+-- definer because Auth deletes users, and so their jobs, with its own role
 create function silkline.delete_job_rows()
   returns trigger
   language plpgsql
@@ -249,7 +250,7 @@ end
 $$;
 
 comment on function silkline.delete_job_rows() is
-  'Trigger: state, frontier and history go with their job.';
+  'Trigger: delete the states, tasks and events of deleted jobs.';
 
 revoke execute on function silkline.delete_job_rows() from public, anon, authenticated;
 
@@ -259,7 +260,7 @@ create trigger tg_crawl_jobs_delete_rows
   for each statement
   execute function silkline.delete_job_rows();
 
--- The job that the topic under check belongs to, or null.
+-- The job of the Realtime topic that a policy is checking, or null.
 create function silkline.topic_job_id()
   returns uuid
   language sql
@@ -274,12 +275,12 @@ as $$
 $$;
 
 comment on function silkline.topic_job_id() is
-  'The job id in the Realtime topic under check.';
+  'The job id in the Realtime topic that a policy is checking.';
 
 revoke execute on function silkline.topic_job_id() from public, anon, authenticated;
 grant execute on function silkline.topic_job_id() to authenticated;
 
-create policy "Users hear their own crawls"
+create policy "Users receive messages about their own jobs"
   on realtime.messages
   for select
   to authenticated
@@ -296,7 +297,7 @@ create policy "Users hear their own crawls"
     )
   );
 
-create policy "Workers hear wake-ups and commands"
+create policy "Workers receive wake-ups and commands"
   on realtime.messages
   for select
   to crawl_worker
@@ -314,8 +315,8 @@ create policy "Workers publish progress"
     and (select realtime.topic()) ~ '^crawl_job:'
   );
 
--- Where the owner of realtime.messages lets it: without this, a worker with the limited key
--- polls, and progress is seen at checkpoints.
+-- If the owner of realtime.messages allows it. Otherwise a worker with the limited key polls, and
+-- progress is visible at checkpoints only.
 do $$
 begin
   grant usage on schema realtime to crawl_worker;
@@ -327,13 +328,13 @@ exception
 end
 $$;
 
--- Without the right to pass a grant on, GRANT only warns; so look at what came of it.
+-- Without the grant option, GRANT only warns, so check its effect.
 do $$
 begin
   if not has_schema_privilege('crawl_worker', 'realtime', 'usage')
     or not has_table_privilege('crawl_worker', 'realtime.messages', 'insert')
   then
-    raise notice 'crawl_worker may not use Realtime here; the service key may';
+    raise notice 'crawl_worker may not use Realtime here; a worker with the secret key may';
   end if;
 end
 $$;

@@ -1,7 +1,7 @@
--- What keeps the queue healthy without anybody looking: retention, lost turns, pg_cron.
+-- Maintenance: retention, overlooked jobs, and their schedule in pg_cron.
 
--- Call back jobs that stand aside for a host or an owner that has room. Triggers do this
--- as it happens; this finds what they cannot see: raised limits and deleted jobs.
+-- Put jobs back in line that wait for a host or owner below its limit. Triggers do this when a
+-- lease ends; this finds what they cannot see: raised limits and deleted jobs.
 create function silkline.unblock_overlooked_jobs(p_limit integer)
   returns integer
   language plpgsql
@@ -12,7 +12,7 @@ as $$
 declare
   v_settings public.crawl_settings;
   v_next record;
-  v_called integer := 0;
+  v_unblocked integer := 0;
 begin
   select settings.* into v_settings from public.crawl_settings as settings;
 
@@ -51,11 +51,11 @@ begin
       and held.count < v_settings.max_jobs_per_host
     limit p_limit
   loop
-    -- Whoever decides about it now calls the next one, too; never wait while holding others.
+    -- The call that holds the lock unblocks the next job itself. Never wait while holding others.
     continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_next.host, 0));
 
     for v_nth in 1..v_next.room loop
-      v_called := v_called + silkline.unblock_next_for_host(v_next.host);
+      v_unblocked := v_unblocked + silkline.unblock_next_for_host(v_next.host);
     end loop;
   end loop;
 
@@ -75,21 +75,22 @@ begin
     continue when not pg_try_advisory_xact_lock(hashtextextended('owner ' || v_next.user_id, 0));
 
     for v_nth in 1..v_next.room loop
-      v_called := v_called + silkline.unblock_next_for_owner(v_next.user_id);
+      v_unblocked := v_unblocked + silkline.unblock_next_for_owner(v_next.user_id);
     end loop;
   end loop;
 
-  return v_called;
+  return v_unblocked;
 end
 $$;
 
 comment on function silkline.unblock_overlooked_jobs(integer) is
-  'Put jobs back into the line whose host or owner has room.';
+  'Put jobs back in line whose host or owner is below its limit.';
 
-revoke execute on function silkline.unblock_overlooked_jobs(integer) from public, anon, authenticated;
+revoke execute on function silkline.unblock_overlooked_jobs(integer)
+  from public, anon, authenticated;
 
--- Forget what is older than the settings keep, a bounded number of rows per call. Pages
--- stay; only their outdated versions go.
+-- Delete what is older than the settings allow, a bounded number of rows per call. The latest
+-- version of each page stays; only outdated versions go.
 create function silkline.prune(p_limit integer)
   returns jsonb
   language plpgsql
@@ -108,8 +109,8 @@ declare
 begin
   select settings.* into v_settings from public.crawl_settings as settings;
 
-  -- Frontiers first, in slices: a job goes once its own is gone. Arrays, because a subquery
-  -- may be run once per row, and would then find further rows each time.
+  -- Tasks first, in slices: a job is deleted once its tasks are gone. Arrays, because a subquery
+  -- may run once per row and would then find other rows each time.
   v_job_ids := array(
     select job.id
     from public.crawl_jobs as job
@@ -182,11 +183,11 @@ end
 $$;
 
 comment on function silkline.prune(integer) is
-  'Delete what the retention settings no longer keep; a bounded number of rows per call.';
+  'Delete what is past its retention time; a bounded number of rows per call.';
 
 revoke execute on function silkline.prune(integer) from public, anon, authenticated;
 
--- When the chores were last done, whoever did them: pg_cron, the local stack, an operator.
+-- When maintenance last ran, called by pg_cron, the local stack or an operator.
 create table silkline.maintenance (
   id boolean primary key default true,
   ran_at timestamptz not null,
@@ -206,9 +207,9 @@ create policy "Only the service reads maintenance"
 revoke all on silkline.maintenance from anon, authenticated, service_role;
 grant select on silkline.maintenance to service_role;
 
--- Everything that has to happen now and then, in one call: pg_cron makes it each minute,
--- and where pg_cron is absent anybody with the service key may.
--- definer because the service writes no table
+-- All maintenance in one call. pg_cron makes it each minute; without pg_cron, anyone with the
+-- secret key can.
+-- definer because service_role has no rights to write
 create function public.maintain_crawl_queue()
   returns jsonb
   language plpgsql
@@ -221,7 +222,7 @@ declare
   v_unblocked constant integer := silkline.unblock_overlooked_jobs(1000);
   v_done jsonb;
 begin
-  -- Reaping last: it locks jobs that run, and their workers should not wait for the rest.
+  -- Reaping comes last: it locks running jobs, and their workers should not wait for the rest.
   v_done := v_pruned || jsonb_build_object(
     'unblocked', v_unblocked,
     'reaped', (select count(*) from public.reap_crawl_jobs(1000))
@@ -238,19 +239,19 @@ end
 $$;
 
 comment on function public.maintain_crawl_queue() is
-  'Reap, call back and prune; each a bounded amount per call.';
+  'Prune, unblock overlooked jobs, and reap; each a bounded amount per call.';
 
 revoke execute on function public.maintain_crawl_queue() from public, anon, authenticated;
 grant execute on function public.maintain_crawl_queue() to service_role;
 
--- Schedule with pg_cron where it can be had; elsewhere say so and go on. Minutes, not
--- seconds: older pg_cron knows no others, and claims reap in passing anyway.
+-- Schedule with pg_cron if it is available, otherwise print a notice. Each minute, because older
+-- versions of pg_cron have no seconds, and claims reap anyway.
 do $$
 begin
   if not exists (
     select from pg_catalog.pg_available_extensions as extension where extension.name = 'pg_cron'
   ) then
-    raise notice 'pg_cron is not available here: call maintain_crawl_queue each minute instead';
+    raise notice 'pg_cron is not available: call maintain_crawl_queue each minute instead';
     return;
   end if;
 
@@ -259,7 +260,7 @@ begin
   exception
     when others then
       raise notice
-        'pg_cron cannot be installed here (%): call maintain_crawl_queue each minute instead',
+        'could not install pg_cron (%): call maintain_crawl_queue each minute instead',
         sqlerrm;
       return;
   end;

@@ -1,7 +1,7 @@
--- The doctor: is everything as it should be, and what to do where it is not.
+-- Health checks of the installation.
 
--- Is everything as it should be? One row per check, with what to do about it.
--- definer because the catalogs of cron are not the service's to read
+-- One row per check, with what to do if it fails.
+-- definer because service_role may not read the tables of pg_cron
 create function public.crawl_doctor()
   returns table (check_name text, status text, detail text, hint text)
   language plpgsql
@@ -19,8 +19,8 @@ begin
   select settings.* into v_settings from public.crawl_settings as settings;
 
   check_name := 'cron';
-  hint := 'Enable pg_cron (Database > Extensions) and schedule as crawl_maintenance does, '
-    || 'or call maintain_crawl_queue each minute.';
+  hint := 'Enable pg_cron (Database > Extensions) and schedule silkline-maintain as the migration '
+    || 'crawl_maintenance does, or call maintain_crawl_queue each minute.';
   if to_regclass('cron.job') is null then
     select maintenance.ran_at
     into v_time
@@ -30,7 +30,7 @@ begin
     status := case when v_time is null then 'warning' else 'ok' end;
     detail := case
       when v_time is null
-        then 'pg_cron is not installed: silent workers are noticed only when somebody claims'
+        then 'pg_cron is not installed: silent workers are noticed only when another worker claims'
       else 'pg_cron is not installed; maintain_crawl_queue was called at ' || v_time
     end;
   else
@@ -63,17 +63,17 @@ begin
   return next;
 
   check_name := 'leases';
-  hint := 'Call reap_crawl_jobs, and see why pg_cron or the workers do not.';
+  hint := 'Call reap_crawl_jobs, and find out why neither pg_cron nor a worker does.';
   select count(*)
   into v_count
   from public.crawl_jobs as job
   where job.lease_check_at < now() - make_interval(secs => v_settings.stale_after_seconds + 60);
   status := case when v_count = 0 then 'ok' else 'error' end;
-  detail := format('%s leases are long overdue', v_count);
+  detail := format('%s overdue', v_count);
   return next;
 
   check_name := 'workers';
-  hint := 'Start a worker: silkline worker.';
+  hint := 'Start a worker with: silkline worker.';
   v_text := silkline.worker_counts() ->> 'live';
   select count(*)
   into v_count
@@ -86,9 +86,9 @@ begin
   ) as line;
   status := case when v_text = '0' and v_count > 0 then 'error' else 'ok' end;
   detail := format(
-    '%s live workers, %s%s jobs in line',
+    '%s live; jobs in line: %s%s',
     v_text,
-    case when v_count = 1000 then 'over ' else '' end,
+    case when v_count = 1000 then 'at least ' else '' end,
     v_count
   );
   return next;
@@ -123,11 +123,11 @@ begin
     limit 1000
   ) as stuck;
   status := case when v_count = 0 then 'ok' else 'error' end;
-  detail := format('%s jobs wait for nothing', v_count);
+  detail := format('%s waiting without a reason', v_count);
   return next;
 
   check_name := 'grants';
-  hint := 'A grant was added by hand: revoke execute on function … from public, anon.';
+  hint := 'Someone added a grant: revoke execute on function … from public, anon.';
   select count(*), string_agg(function.oid::regprocedure::text, ', ')
   into v_count, v_text
   from pg_catalog.pg_proc as function
@@ -139,7 +139,7 @@ begin
     )
     and has_function_privilege('anon', function.oid, 'execute');
   status := case when v_count = 0 then 'ok' else 'error' end;
-  detail := coalesce('anybody may execute ' || v_text, 'no function is open to anonymous callers');
+  detail := coalesce('anyone may execute ' || v_text, 'no function is open to anonymous callers');
   return next;
 
   check_name := 'row_level_security';
@@ -152,14 +152,14 @@ begin
     and relation.relname like 'crawl\_%'
     and not relation.relrowsecurity;
   status := case when v_count = 0 then 'ok' else 'error' end;
-  detail := coalesce('it is off for ' || v_text, 'on for every table');
+  detail := coalesce('off for ' || v_text, 'on for every table');
   return next;
 
   check_name := 'realtime';
-  hint := 'Connect a client to Realtime once; it makes the partitions. Until then screens poll.';
+  hint := 'Connect a client to Realtime once: it creates the partitions. Until then, clients poll.';
   if to_regclass('realtime.messages') is null then
     status := 'warning';
-    detail := 'there is no realtime.messages: nothing is live';
+    detail := 'realtime.messages does not exist: no live messages are sent';
   else
     status := case
       when to_regclass(
@@ -176,16 +176,19 @@ begin
   return next;
 
   check_name := 'bloat';
-  hint := 'See what holds autovacuum back: long transactions, replication slots.';
+  hint := 'Find what holds autovacuum back: long transactions, replication slots.';
   select
     stats.n_dead_tup,
-    format('%s dead of %s rows', stats.n_dead_tup, stats.n_dead_tup + stats.n_live_tup)
+    format(
+      '%s of %s rows in crawl_jobs are dead',
+      stats.n_dead_tup, stats.n_dead_tup + stats.n_live_tup
+    )
   into v_count, v_text
   from pg_catalog.pg_stat_user_tables as stats
   where stats.relid = 'public.crawl_jobs'::regclass
     and stats.n_dead_tup > 50000 + stats.n_live_tup;
   status := case when v_count is null then 'ok' else 'warning' end;
-  detail := coalesce(v_text, 'crawl_jobs is vacuumed');
+  detail := coalesce(v_text, 'crawl_jobs has few dead rows');
   return next;
 
   check_name := 'cron_history';
@@ -193,7 +196,7 @@ begin
   v_bytes := pg_total_relation_size(to_regclass('cron.job_run_details'));
   status := case when v_bytes > 100000000 then 'warning' else 'ok' end;
   detail := coalesce(
-    pg_size_pretty(v_bytes) || ' of cron.job_run_details',
+    'cron.job_run_details has ' || pg_size_pretty(v_bytes),
     'pg_cron is not installed'
   );
   return next;

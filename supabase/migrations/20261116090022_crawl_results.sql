@@ -1,7 +1,7 @@
--- What a job brought home, page by page. SQL for further questions about pages is in
--- docs/how-to/query-pages.md.
+-- The results of a job, page by page. docs/how-to/query-pages.md has SQL for other questions
+-- about pages.
 
--- A URL of a job, and the version of its page that the job saw; nulls where there is none.
+-- A URL of a job, and the version of its page that the job saw; nulls if there is none.
 create type public.crawl_job_page as (
   url_key uuid,
   url text,
@@ -15,7 +15,7 @@ create type public.crawl_job_page as (
   finished_at timestamptz,
   page_url text,
   version integer,
-  change text,  -- new | changed | unchanged since the crawl before
+  change text,  -- new | changed | unchanged since the previous crawl
   title text,
   content_hash text,
   extractor text,
@@ -27,9 +27,9 @@ create type public.crawl_job_page as (
   links jsonb
 );
 
--- A portion of a job's URLs, in the order of their keys. First the keys, then their rows: each
--- is a range of one index, wherever the reading has got to.
--- definer because under row level security a plan may look for pages by their owner: all of them
+-- Some of a job's URLs, in the order of their keys. It reads the keys first, then their rows: each
+-- is a range scan of one index, however far the caller has paged.
+-- definer because under row level security a plan may read all pages of the owner
 create function silkline.job_pages(
   p_job_id uuid,
   p_status text,
@@ -42,7 +42,7 @@ create function silkline.job_pages(
   stable
   security definer
   set search_path = ''
-  -- A plan made while the frontier was small must not scan it when it is large.
+  -- A plan made while the frontier was small must not scan it once it is large.
   set plan_cache_mode = 'force_generic_plan'
   set enable_seqscan = 'off'
   set jit = 'off'
@@ -58,7 +58,7 @@ begin
         'p_status must be pending, in_progress, done, error or skipped, not %L',
         left(p_status, 60)
       ),
-      hint = 'Leave it out for all URLs.';
+      hint = 'Omit it for all URLs.';
   end if;
 
   if p_limit is null or p_limit not between 1 and 1000 then
@@ -67,7 +67,7 @@ begin
       hint = 'Send the last url_key as p_after for more.';
   end if;
 
-  -- Failed URLs are few among many, and have an index of their own.
+  -- Failed URLs are rare and have their own index.
   if p_status = 'error' then
     v_keys := array(
       select task.url_key
@@ -122,7 +122,7 @@ begin
       case when p_with_content then page.markdown end,
       case when p_with_content then page.links end
     from unnest(v_keys) as listed (url_key)
-    -- lateral and limit: one probe per URL, whatever the planner thinks of the tables
+    -- lateral and limit: one probe per URL under every plan
     cross join lateral (
       select known.*
       from public.crawl_tasks as known
@@ -142,16 +142,16 @@ end
 $$;
 
 comment on function silkline.job_pages(uuid, text, boolean, uuid, integer) is
-  'A portion of the URLs of a job of the caller, with their pages.';
+  'Some of the URLs of a job of the caller, with their pages.';
 
 revoke execute on function silkline.job_pages(uuid, text, boolean, uuid, integer)
   from public, anon, authenticated;
 grant execute on function silkline.job_pages(uuid, text, boolean, uuid, integer)
   to authenticated, service_role;
 
--- The URLs of a job, how each ended, and its page. Send the last url_key of an answer as
--- p_after for the next portion, until one has fewer than p_limit rows. Markdown and links
--- come only when asked for: they may be large.
+-- The URLs of a job, how each ended, and its page. To read on, send the last url_key of an answer
+-- as p_after, until an answer has fewer than p_limit rows. Markdown and links may be large and
+-- come only with p_with_content.
 create function public.crawl_job_pages(
   p_job_id uuid,
   p_status text default null,
@@ -173,7 +173,7 @@ end
 $$;
 
 comment on function public.crawl_job_pages(uuid, text, boolean, uuid, integer) is
-  'The URLs of a job with their pages, in portions: the last url_key is the next p_after.';
+  'The URLs of a job with their pages, p_limit at a time: the last url_key is the next p_after.';
 
 revoke execute on function public.crawl_job_pages(uuid, text, boolean, uuid, integer)
   from public, anon, authenticated;

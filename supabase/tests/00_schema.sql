@@ -44,7 +44,7 @@ select tables_are(
 );
 select tables_are('silkline', array['payload_options', 'maintenance'], 'the private schema has two tables');
 
-select policies_are('public', 'crawl_settings', array['Signed-in users read the limits that bind them'], 'crawl_settings has one policy');
+select policies_are('public', 'crawl_settings', array['Signed-in users read the settings'], 'crawl_settings has one policy');
 select policies_are('public', 'crawl_jobs', array['Users read their own jobs'], 'crawl_jobs has one policy');
 select policies_are('public', 'crawl_states', array['Users read the state of their own jobs'], 'crawl_states has one policy');
 select policies_are('public', 'crawl_tasks', array['Users read the URLs of their own jobs'], 'crawl_tasks has one policy');

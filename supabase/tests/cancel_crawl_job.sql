@@ -88,19 +88,19 @@ select is(tests.fingerprint(), tests.remembered(), 'cancelling twice changes not
 select throws_ok(
   $$ select pg_temp.cancel('completed') $$,
   'PT409',
-  format('job %s is completed: it is too late to cancel it', tests.job('completed')),
+  format('cannot cancel job %s: it is completed', tests.job('completed')),
   'a completed job is not cancelled'
 );
 select throws_ok(
   $$ select pg_temp.cancel('failed') $$,
   'PT409',
-  format('job %s is failed: it is too late to cancel it', tests.job('failed')),
+  format('cannot cancel job %s: it is failed', tests.job('failed')),
   'a failed job is not cancelled'
 );
 select throws_ok(
   $$ select pg_temp.cancel('stopped') $$,
   'PT409',
-  format('job %s is stopped: it is too late to cancel it', tests.job('stopped')),
+  format('cannot cancel job %s: it is stopped', tests.job('stopped')),
   'a stopped job is not cancelled'
 );
 

@@ -419,7 +419,7 @@ select tests.checkpoint(
 );
 select results_eq(
   $$ select status::text, last_error from pg_temp.task('retries', 'https://r.example/') $$,
-  $$ values ('error', 'gave up after 30 tries: timeout') $$,
+  $$ values ('error', 'gave up after 30 attempts: timeout') $$,
   'the thirtieth try is the last, so that a run always drains'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after retries');
@@ -1086,26 +1086,26 @@ from (
     ('{"seq": 3}', 'null', 'PT422', 'p_want must be from 0 to 1000, not null', 'null for p_want is refused'),
     ('{"seq": 3}', '-1', 'PT422', 'p_want must be from 0 to 1000, not -1', 'a negative p_want is refused'),
     ('{"seq": 3}', '1001', 'PT422', 'p_want must be from 0 to 1000, not 1001', 'a p_want of 1001 is refused'),
-    ('{}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch without a number is refused'),
-    ('{"seq": null}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch with null for its number is refused'),
-    ('{"seq": 0}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered 0 is refused'),
-    ('{"seq": -3}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch with a negative number is refused'),
-    ('{"seq": 1.5}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered 1.5 is refused'),
-    ('{"seq": "x"}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered x is refused'),
-    ('{"seq": 99999999999}', '0', 'PT422', 'seq must be a whole number from 1', 'a batch numbered past all bounds is refused'),
+    ('{}', '0', 'PT422', 'seq must be a positive whole number', 'a batch without a number is refused'),
+    ('{"seq": null}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with null for its number is refused'),
+    ('{"seq": 0}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered 0 is refused'),
+    ('{"seq": -3}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with a negative number is refused'),
+    ('{"seq": 1.5}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered 1.5 is refused'),
+    ('{"seq": "x"}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered x is refused'),
+    ('{"seq": 99999999999}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered past all bounds is refused'),
     ('{"seq": 3, "colour": 1}', '0', 'PT422', 'unknown key colour in p_batch', 'an unknown key is refused'),
     ('{"seq": 3, "finished": {}}', '0', 'PT422', 'finished must be a list', 'finished that is no list is refused'),
     ('{"seq": 3, "retried": "x"}', '0', 'PT422', 'retried must be a list', 'retried that is no list is refused'),
     ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is no list is refused'),
     ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are no list are refused'),
-    ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a text', 'a current_url that is no text is refused'),
+    ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a string', 'a current_url that is no text is refused'),
     ('{"seq": 3, "want_links": "x"}', '0', 'PT422', 'want_links must be a list', 'want_links that are no list are refused'),
-    ('{"seq": 3, "want_links": [null]}', '0', 'PT422', 'want_links must hold keys of URLs only', 'null for a key of links is refused'),
-    ('{"seq": 3, "want_links": [["x"]]}', '0', 'PT422', 'want_links must hold keys of URLs only', 'a list for a key of links is refused'),
+    ('{"seq": 3, "want_links": [null]}', '0', 'PT422', 'want_links may contain only URL keys', 'null for a key of links is refused'),
+    ('{"seq": 3, "want_links": [["x"]]}', '0', 'PT422', 'want_links may contain only URL keys', 'a list for a key of links is refused'),
     ('{"seq": 3, "want_links": ["x"]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key of links that is no uuid is refused'),
     ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list', 'redirected_starts that are no list are refused'),
-    ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts must hold URLs only', 'a redirected start that is no text is refused'),
-    ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts must hold URLs only', 'a redirected start that is no web address is refused'),
+    ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is no text is refused'),
+    ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is no web address is refused'),
     ('{"seq": 3, "finished": [{"status": "pending"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL cannot be pending'),
     ('{"seq": 3, "finished": [{"status": "colour"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL with an unknown status is refused'),
     ('{"seq": 3, "finished": [{}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL without a status is refused'),
@@ -1161,25 +1161,25 @@ select throws_ok(
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'finished', (select jsonb_agg('{"status": "done"}'::jsonb) from generate_series(1, 5001)))) $$,
   'PT422',
-  '5001 entries are too many in finished',
+  'finished has too many entries: 5001',
   'more than 5000 finished URLs in one batch are refused'
 );
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'discovered', (select jsonb_agg(1) from generate_series(1, 50001)))) $$,
   'PT422',
-  '50001 entries are too many in discovered',
+  'discovered has too many entries: 50001',
   'more than 50000 links in one batch are refused'
 );
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'redirected_starts', (select jsonb_agg('https://x.example/' || n) from generate_series(1, 101) as n))) $$,
   'PT422',
-  '101 entries are too many in redirected_starts',
+  'redirected_starts has too many entries: 101',
   'more than 100 redirected starts in one batch are refused'
 );
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'want_links', (select jsonb_agg(gen_random_uuid()) from generate_series(1, 501)))) $$,
   'PT422',
-  '501 entries are too many in want_links',
+  'want_links has too many entries: 501',
   'the links of more than 500 pages in one batch are refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');

@@ -271,7 +271,7 @@ select throws_ok(
 select throws_ok(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('x'), tests.token('x')]) $$,
   'PT422',
-  'p_lease_tokens holds a token twice',
+  'p_lease_tokens contains the same token twice',
   'one token cannot fence two jobs'
 );
 select throws_ok(
@@ -283,7 +283,7 @@ select throws_ok(
     )
   $$,
   'PT422',
-  '1001 lease tokens are more than 1000 in one call',
+  'p_lease_tokens has 1001 tokens, more than 1000',
   'more than 1000 tokens are refused'
 );
 select throws_ok(

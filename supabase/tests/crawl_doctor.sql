@@ -70,14 +70,14 @@ select tests.age('silent', '4 minutes');
 select is(pg_temp.status('leases'), 'ok', 'a lease that is due for reaping is no news');
 select tests.age('silent', '2 minutes');
 select is(pg_temp.status('leases'), 'error', 'a lease that nobody reaps is');
-select is(pg_temp.detail('leases'), '1 leases are long overdue', 'overdue leases are counted');
+select is(pg_temp.detail('leases'), '1 overdue', 'overdue leases are counted');
 select public.reap_crawl_jobs();
 select is(pg_temp.status('leases'), 'ok', 'after reaping all is well');
 
 -- Workers
 
 select is(pg_temp.status('workers'), 'error', 'jobs in the line and no live worker are an error');
-select is(pg_temp.detail('workers'), '0 live workers, 1 jobs in line', 'workers and jobs are counted');
+select is(pg_temp.detail('workers'), '0 live; jobs in line: 1', 'workers and jobs are counted');
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}');
 select is(pg_temp.status('workers'), 'ok', 'one live worker will do');
 delete from public.crawl_jobs where true;
@@ -98,18 +98,18 @@ select tests.enqueue('host-2', 'ann', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
 select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that waits for a busy host is no news');
 delete from public.crawl_jobs where waits_for is null;
-select is(pg_temp.detail('stuck_jobs'), '1 jobs wait for nothing', 'a job that waits for a free host is found');
+select is(pg_temp.detail('stuck_jobs'), '1 waiting without a reason', 'a job that waits for a free host is found');
 delete from public.crawl_jobs where true;
 
 -- Closedness
 
 grant execute on function public.crawl_progress(uuid) to anon;
 select is(pg_temp.status('grants'), 'error', 'a function that is open to anonymous callers is an error');
-select is(pg_temp.detail('grants'), 'anybody may execute public.crawl_progress(uuid)', 'it is named');
+select is(pg_temp.detail('grants'), 'anyone may execute public.crawl_progress(uuid)', 'it is named');
 revoke execute on function public.crawl_progress(uuid) from anon;
 alter table public.crawl_pages disable row level security;
 select is(pg_temp.status('row_level_security'), 'error', 'a table without row level security is an error');
-select is(pg_temp.detail('row_level_security'), 'it is off for crawl_pages', 'the open table is named');
+select is(pg_temp.detail('row_level_security'), 'off for crawl_pages', 'the open table is named');
 alter table public.crawl_pages enable row level security;
 
 -- Who may call it

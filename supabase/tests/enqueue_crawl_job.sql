@@ -118,7 +118,7 @@ select is(tests.fingerprint(), tests.remembered(), 'a repeated call makes no sec
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/other"}', p_idempotency_key => 'k'$$) $sql$,
   'PT409',
-  'idempotency key "k" was used for another job',
+  'idempotency key "k" was used for a different job',
   'an idempotency key is not used for two different jobs'
 );
 select isnt(
@@ -168,19 +168,19 @@ select is(
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"size": [{"of": -1e131071}]}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
-  'numbers of a payload must lie between 1e-15 and 1e15',
+  'numbers in a payload must be between 1e-15 and 1e15',
   'a number that is a few bytes here and thousands elsewhere is refused'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"size": 1e-16000}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
-  'numbers of a payload must lie between 1e-15 and 1e15',
+  'numbers in a payload must be between 1e-15 and 1e15',
   'and so is one with thousands of zeros'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"sizes": [0, 0e-16383]}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
-  'numbers of a payload must lie between 1e-15 and 1e15',
+  'numbers in a payload must be between 1e-15 and 1e15',
   'and one with nothing but zeros'
 );
 select throws_ok(
@@ -214,7 +214,7 @@ select throws_ok(
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"user_agent": "x\r\ny: z"}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
-  'user_agent must not hold control characters or line breaks',
+  'user_agent must not contain control characters or line breaks',
   'the user agent of a plugin''s job is checked all the same'
 );
 
@@ -228,7 +228,7 @@ select tests.remember();
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,
   'PT429',
-  (select format('a user may have %s open jobs, and this would be more', max_open_jobs_per_user) from public.crawl_settings),
+  (select format('this would exceed the limit of %s open jobs per user', max_open_jobs_per_user) from public.crawl_settings),
   'one open job more than allowed is refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'over the quota no row is left behind');
@@ -247,7 +247,7 @@ where id;
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,
   'PT429',
-  (select format('a user may enqueue %s jobs in 24 hours, and this would be more', max_jobs_per_user_per_day) from public.crawl_settings),
+  (select format('this would exceed the limit of %s new jobs per user in 24 hours', max_jobs_per_user_per_day) from public.crawl_settings),
   'more jobs in a day than allowed are refused, also after others ended'
 );
 select tests.age('last', '25 hours');
@@ -283,10 +283,10 @@ from (
     ('{"url": "https://"}', 'url has no valid host', 'a URL without a host is refused'),
     ('{"url": "https:///path"}', 'url has no valid host', 'a URL with an empty host is refused'),
     ('{"url": "https://example.com:port/"}', 'url has no valid host', 'a URL with a port that is no number is refused'),
-    ('{"url": "https://ann:secret@example.com/"}', 'url must not hold a user name or password', 'a URL with a password is refused'),
-    ('{"url": "https://exam ple.com/"}', 'url must not hold spaces, control characters or backslashes', 'a URL with a space is refused'),
-    ('{"url": "https://example.com/\n"}', 'url must not hold spaces, control characters or backslashes', 'a URL with a line break is refused'),
-    ('{"url": "https://example.com\\@evil.example/"}', 'url must not hold spaces, control characters or backslashes', 'a URL with a backslash is refused'),
+    ('{"url": "https://ann:secret@example.com/"}', 'url must not contain a user name or password', 'a URL with a password is refused'),
+    ('{"url": "https://exam ple.com/"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a space is refused'),
+    ('{"url": "https://example.com/\n"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a line break is refused'),
+    ('{"url": "https://example.com\\@evil.example/"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a backslash is refused'),
     (format('{"url": "https://%s.example/"}', repeat('h', 400)), 'the host of url is longer than 300 characters', 'a host of 400 characters is refused'),
     (format('{"url": "https://example.com/%s"}', repeat('u', 3000)), 'url is 3020 characters long, more than 2048', 'a URL of 3000 characters is refused'),
     ('{"url": "https://example.com/", "max_pages": -1}', 'max_pages must be a whole number from 1 to 1000000, not -1', 'a negative number is refused'),
@@ -299,22 +299,22 @@ from (
     ('{"url": "https://example.com/", "delay_seconds": -0.1}', 'delay_seconds must be a number from 0 to 60, not -0.1', 'a negative delay is refused'),
     ('{"url": "https://example.com/", "obey_robots": "yes"}', 'obey_robots must be true or false, not "yes"', 'a text for a boolean is refused'),
     ('{"url": "https://example.com/", "strategy": "guess"}', 'strategy must be one of page, site, sitemap, list, llms_txt, not "guess"', 'an unknown strategy is refused'),
-    ('{"url": "https://example.com/", "strategy": 5}', 'strategy must be a text, not 5', 'a number for a text is refused'),
-    ('{"url": "https://example.com/", "include": "x"}', 'include must be a list of texts, not "x"', 'a text for a list is refused'),
-    ('{"url": "https://example.com/", "include": [5]}', 'include must hold texts only, not 5', 'a number in a list of texts is refused'),
-    ('{"url": "https://example.com/", "include": [null]}', 'include must hold texts only, not null', 'null in a list of texts is refused'),
-    ('{"url": "https://example.com/", "include": [""]}', 'include must hold texts of 1 to 500 characters', 'an empty text in a list is refused'),
+    ('{"url": "https://example.com/", "strategy": 5}', 'strategy must be a string, not 5', 'a number for a text is refused'),
+    ('{"url": "https://example.com/", "include": "x"}', 'include must be a list of strings, not "x"', 'a text for a list is refused'),
+    ('{"url": "https://example.com/", "include": [5]}', 'include may contain only strings, not 5', 'a number in a list of texts is refused'),
+    ('{"url": "https://example.com/", "include": [null]}', 'include may contain only strings, not null', 'null in a list of texts is refused'),
+    ('{"url": "https://example.com/", "include": [""]}', 'the entries of include must have 1 to 500 characters', 'an empty text in a list is refused'),
     ('{"url": "https://example.com/", "user_agent": ""}', 'user_agent must have from 1 to 300 characters, not 0', 'an empty text is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\r\nHost: evil.example"}', 'user_agent must not hold control characters or line breaks', 'a text with a line break is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\u0001"}', 'user_agent must not hold control characters or line breaks', 'a text with a control character is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\u0085"}', 'user_agent must not hold control characters or line breaks', 'a text with a control character past ASCII is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\u2028"}', 'user_agent must not hold control characters or line breaks', 'a text with a line separator is refused'),
-    ('{"url": "https://example.com/", "include": ["x\n"]}', 'include must not hold control characters or line breaks', 'a line break in a list of texts is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\r\nHost: evil.example"}', 'user_agent must not contain control characters or line breaks', 'a text with a line break is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u0001"}', 'user_agent must not contain control characters or line breaks', 'a text with a control character is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u0085"}', 'user_agent must not contain control characters or line breaks', 'a text with a control character past ASCII is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u2028"}', 'user_agent must not contain control characters or line breaks', 'a text with a line separator is refused'),
+    ('{"url": "https://example.com/", "include": ["x\n"]}', 'include must not contain control characters or line breaks', 'a line break in a list of texts is refused'),
     ('{"url": "https://example.com/", "strategy": "list"}', 'strategy list takes urls, not url', 'a list of URLs is not one URL'),
     ('{"strategy": "list"}', 'strategy list needs urls', 'strategy list without URLs is refused'),
     ('{"strategy": "list", "urls": []}', 'urls must have from 1 to 1000 entries, not 0', 'an empty list of URLs is refused'),
     ('{"strategy": "list", "urls": ["https://example.com/", "javascript:alert(1)"]}', 'urls must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL in a list is refused'),
-    ('{"url": "https://example.com/", "urls": ["https://example.com/"]}', 'urls goes with strategy list only', 'urls without strategy list is refused')
+    ('{"url": "https://example.com/", "urls": ["https://example.com/"]}', 'urls can only be used with strategy list', 'urls without strategy list is refused')
 ) as bad (payload, message, claim);
 select throws_like(
   $sql$ select pg_temp.enqueue($$jsonb_build_object('url', 'https://example.com/', 'user_agent', repeat('x', 10000000))$$) $sql$,
@@ -343,10 +343,10 @@ from (
     ($$p_priority => 11$$, 'PT422', 'priority must be from -100 to 10, not 11', 'a user does not go over max_user_priority'),
     ($$p_priority => -101$$, 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
     ($$p_priority => 1000000$$, 'PT422', 'priority must be from -100 to 10, not 1000000', 'a priority past all bounds is refused'),
-    ($$p_source_id => ''$$, 'PT422', 'source_id must be a text of 1 to 500 characters', 'an empty source is refused'),
-    ($$p_source_id => repeat('s', 10000000)$$, 'PT422', 'source_id must be a text of 1 to 500 characters', 'a source of ten megabytes is refused'),
-    ($$p_idempotency_key => ''$$, 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an empty idempotency key is refused'),
-    ($$p_idempotency_key => repeat('k', 10000000)$$, 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an idempotency key of ten megabytes is refused'),
+    ($$p_source_id => ''$$, 'PT422', 'source_id must be a string of 1 to 500 characters', 'an empty source is refused'),
+    ($$p_source_id => repeat('s', 10000000)$$, 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source of ten megabytes is refused'),
+    ($$p_idempotency_key => ''$$, 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an empty idempotency key is refused'),
+    ($$p_idempotency_key => repeat('k', 10000000)$$, 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key of ten megabytes is refused'),
     ($$p_run_after => now() + interval '2 years'$$, 'PT422', 'run_after must be within a year', 'a job for in two years is refused'),
     ($$p_run_after => 'infinity'$$, 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "infinity"', 'a job for never is refused'),
     ($$p_user_id => tests.user_id('bob')$$, 'PT403', 'only the service may enqueue for another user', 'a user does not enqueue for another')

@@ -105,13 +105,13 @@ select tests.remember();
 select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "t"}]') $$,
   'PT409',
-  'idempotency key "t" was used for another job',
+  'idempotency key "t" was used for a different job',
   'a key of another job is refused'
 );
 select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}, "idempotency_key": "n"}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "n"}]') $$,
   'PT409',
-  'idempotency key "n" was used for another job',
+  'idempotency key "n" was used for a different job',
   'one key for two different jobs of one call is refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'a call with one refused key makes no job at all');
@@ -143,7 +143,7 @@ select tests.remember();
 select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://1.example/"}}, {"payload": {"url": "https://2.example/"}}, {"payload": {"url": "https://3.example/"}}]') $$,
   'PT429',
-  'a user may have 2 open jobs, and this would be more',
+  'this would exceed the limit of 2 open jobs per user',
   'a call that goes over the quota is refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'over the quota not one job of the call is made');
@@ -174,9 +174,9 @@ from (
     (null::text, 'PT400', 'p_jobs must be a list of objects', 'null for the jobs is refused'),
     ('{}', 'PT400', 'p_jobs must be a list of objects', 'an object for the jobs is refused'),
     ('[]', 'PT422', 'p_jobs must have from 1 to 10000 entries, not 0', 'no jobs are refused'),
-    ('[5]', 'PT422', 'must be an object', 'a job that is no object is refused'),
-    ('[null]', 'PT422', 'must be an object', 'a job that is null is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "colour": 1}]', 'PT422', 'may hold payload, kind, priority, source_id, idempotency_key and run_after only', 'an unknown key of a job is refused'),
+    ('[5]', 'PT422', 'a job must be an object', 'a job that is no object is refused'),
+    ('[null]', 'PT422', 'a job must be an object', 'a job that is null is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "colour": 1}]', 'PT422', 'a job may contain only payload, kind, priority, source_id, idempotency_key and run_after', 'an unknown key of a job is refused'),
     ('[{}]', 'PT422', 'the payload must be a JSON object', 'a job without a payload is refused'),
     ('[{"payload": {"url": "javascript:alert(1)"}}]', 'PT422', 'url must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL is refused'),
     ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "https://x.example/", "max_pages": -1}}]', 'PT422', 'job 2: max_pages must be a whole number from 1 to 1000000, not -1', 'the mistake names the job'),
@@ -184,8 +184,8 @@ from (
     ('[{"payload": {"url": "https://x.example/"}, "priority": 1.5}]', 'PT422', 'priority must be a whole number, not 1.5', 'half a priority is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "priority": -101}]', 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "kind": 5}]', 'PT422', 'unknown kind "5"', 'a kind that is no text is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "source_id": {"a": 1}}]', 'PT422', 'source_id must be a text of 1 to 500 characters', 'a source that is no text is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a text of 1 to 200 characters', 'an idempotency key that is no text is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "source_id": {"a": 1}}]', 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source that is no text is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key that is no text is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": "nonsense"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "nonsense"', 'a time that is none is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": 5}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not 5', 'a number for a time is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-13-45T99:00:00Z"', 'a time that no calendar has is refused')

@@ -28,7 +28,7 @@ $$;
 
 select tests.enqueue('job', 'ann');
 select is(pg_temp.reasons('job'), array['no_worker'], 'without a worker that is the reason');
-select is(pg_temp.sentence('job'), 'No worker for jobs of kind crawl is alive.', 'it is told in a sentence');
+select is(pg_temp.sentence('job'), 'No live worker runs jobs of kind crawl.', 'it is told in a sentence');
 select public.heartbeat_crawl_jobs(tests.worker_id('auditor'), '{}', '{"kinds": ["audit"]}');
 select is(pg_temp.reasons('job'), array['no_worker'], 'a worker of other kinds does not help');
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": ["crawl"]}');
@@ -46,7 +46,7 @@ select is(
 );
 select tests.enqueue('second', 'ann');
 select tests.enqueue('third', 'ann');
-select is(pg_temp.sentence('third'), '2 jobs are before it in line.', 'a job in the line tells how many are before it');
+select is(pg_temp.sentence('third'), '2 jobs are ahead of it in line.', 'a job in the line tells how many are before it');
 update public.crawl_workers set last_seen_at = now() - interval '1 hour' where true;
 select is(pg_temp.reasons('job'), array['no_worker'], 'a worker that is lost does not count');
 update public.crawl_workers set last_seen_at = now() where true;
@@ -58,7 +58,7 @@ select tests.enqueue('same-host', 'ann', '{"url": "https://job.example/"}');
 select is(pg_temp.reasons('same-host'), array['host_busy'], 'a busy host is a reason');
 select is(
   pg_temp.sentence('same-host'),
-  'Host job.example is being crawled by 1 other job; at most 1 at a time.',
+  'Host job.example is being crawled by 1 other job; the limit is 1.',
   'a busy host is told without saying whose job it is'
 );
 update public.crawl_settings set max_running_jobs_per_user = 1 where id;
@@ -76,7 +76,7 @@ select public.fail_crawl_job(tests.token('job'), 'oom', null, true, 60);
 select is(pg_temp.reasons('job'), array['backoff'], 'a job that broke waits for its backoff');
 select is(
   pg_temp.sentence('job'),
-  format('Attempt 1 failed (oom); it runs again after %s.', now() + interval '60 seconds'),
+  format('Attempt 1 failed (oom); the job is retried after %s.', now() + interval '60 seconds'),
   'the backoff tells what broke and when it goes on'
 );
 
@@ -87,13 +87,13 @@ select is(pg_temp.reasons('second'), array['running'], 'a job that runs says so'
 insert into public.crawl_hosts (host, backoff_until) values ('second.example', now() + interval '1 minute');
 select is(
   pg_temp.sentence('second'),
-  format('It is running; host second.example is left alone until %s.', to_jsonb(now() + interval '1 minute') #>> '{}'),
+  format('It is running; requests to host second.example are on hold until %s.', to_jsonb(now() + interval '1 minute') #>> '{}'),
   'and what it stands still for'
 );
 update public.crawl_hosts set backoff_until = null, crawl_delay_seconds = 10 where host = 'second.example';
 select is(
   pg_temp.sentence('second'),
-  'It is running; host second.example gets one request in 10 seconds.',
+  'It is running; host second.example gets one request every 10 seconds.',
   'a slow pace is told'
 );
 select is(
@@ -105,7 +105,7 @@ select tests.age('second', '31 seconds');
 select is(pg_temp.reasons('second'), array['worker_silent'], 'a silent worker is told before it is lost');
 select is(
   pg_temp.sentence('second'),
-  'Its worker was last heard of 31 seconds ago; after 120 it is given to another.',
+  'The last heartbeat of its worker was 31 seconds ago; after 120 another takes over.',
   'a silent worker is told in seconds'
 );
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''second''))');
@@ -118,13 +118,13 @@ select public.release_crawl_job(tests.token('second'));
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''same-host''))');
 select tests.claimed_job('failed', 'ann');
 select public.fail_crawl_job(tests.token('failed'), 'oom', 'out of memory', false);
-select is(pg_temp.sentence('failed'), 'It failed at its first attempt: out of memory', 'a failed job says why');
+select is(pg_temp.sentence('failed'), 'It failed on its first attempt: out of memory', 'a failed job says why');
 select tests.claimed_job('patient', 'ann');
 select public.release_crawl_job(tests.token('patient'), 'later', 90);
 select is(pg_temp.reasons('patient'), array['backoff'], 'a job whose site wants patience waits for its backoff');
 select is(
   pg_temp.sentence('patient'),
-  format('Host patient.example asked for patience; it goes on after %s.', now() + interval '90 seconds'),
+  format('Host patient.example asked to wait; the job continues after %s.', now() + interval '90 seconds'),
   'it tells who asked, and until when'
 );
 select tests.enqueue('nobodys');

@@ -160,7 +160,7 @@ select results_eq(
 );
 select results_eq(
   $$ select status::text, last_error, finished_at from public.crawl_tasks where job_id = tests.job('poison') $$,
-  $$ values ('error', 'poison: its process died twice with this URL in flight', now()) $$,
+  $$ values ('error', 'poison: the process died twice while fetching this URL', now()) $$,
   'the URL that was alone in two crashes ends as poison'
 );
 select results_eq(
@@ -283,25 +283,25 @@ select throws_ok(
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', null) $$,
   'PT422',
-  'p_error_code NULL must be a short code',
+  'p_error_code must be a short code, not NULL',
   'a failure has a code'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', '') $$,
   'PT422',
-  'p_error_code '''' must be a short code',
+  'p_error_code must be a short code, not ''''',
   'a failure has a code that is not empty'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', 'it just broke') $$,
   'PT422',
-  'p_error_code ''it just broke'' must be a short code',
+  'p_error_code must be a short code, not ''it just broke''',
   'a code is no sentence'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', repeat('x', 10000000)) $$,
   'PT422',
-  format('p_error_code %L must be a short code', repeat('x', 100)),
+  format('p_error_code must be a short code, not %L', repeat('x', 100)),
   'a code of ten megabytes is refused, and told in short'
 );
 select throws_ok(

@@ -185,7 +185,7 @@ select throws_ok(
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id('other'), array[tests.token('second-lease'), tests.token('second-lease')]) $$,
   'PT422',
-  'p_lease_tokens holds a token twice',
+  'p_lease_tokens contains the same token twice',
   'a token is sent once'
 );
 select throws_ok(
@@ -197,7 +197,7 @@ select throws_ok(
     )
   $$,
   'PT422',
-  '1001 lease tokens are more than 1000 in one call',
+  'p_lease_tokens has 1001 tokens, more than 1000',
   'more than 1000 tokens are refused'
 );
 select throws_ok(
@@ -209,49 +209,49 @@ select throws_ok(
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', null) $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'null for the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '[]') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'a worker that is no object is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"colour": "red"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'an unknown key of the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": -1}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'a negative number of slots is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": "many"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'slots that are no number are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": 99999999999}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'a number of slots past all bounds is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": "crawl"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'kinds that are no list are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"has_ended": "perhaps"}') $$,
   'PT422',
-  'p_worker must be an object of hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
   'an end that is neither true nor false is refused'
 );
 select throws_like(

@@ -402,8 +402,8 @@ select set_eq(
   $$,
   $$
     values
-      ('Users hear their own crawls', 'SELECT', '{authenticated}'),
-      ('Workers hear wake-ups and commands', 'SELECT', '{crawl_worker}'),
+      ('Users receive messages about their own jobs', 'SELECT', '{authenticated}'),
+      ('Workers receive wake-ups and commands', 'SELECT', '{crawl_worker}'),
       ('Workers publish progress', 'INSERT', '{crawl_worker}')
   $$,
   'Realtime has these policies of the queue and no other'

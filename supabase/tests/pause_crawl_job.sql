@@ -69,25 +69,25 @@ select is(tests.fingerprint(), tests.remembered(), 'pausing twice changes nothin
 select throws_ok(
   $$ select pg_temp.pause('completed') $$,
   'PT409',
-  format('job %s is completed: it is too late to pause it', tests.job('completed')),
+  format('cannot pause job %s: it is completed', tests.job('completed')),
   'a completed job is not paused'
 );
 select throws_ok(
   $$ select pg_temp.pause('failed') $$,
   'PT409',
-  format('job %s is failed: it is too late to pause it', tests.job('failed')),
+  format('cannot pause job %s: it is failed', tests.job('failed')),
   'a failed job is not paused'
 );
 select throws_ok(
   $$ select pg_temp.pause('stopped') $$,
   'PT409',
-  format('job %s is stopped: it is too late to pause it', tests.job('stopped')),
+  format('cannot pause job %s: it is stopped', tests.job('stopped')),
   'a stopped job is not paused'
 );
 select throws_ok(
   $$ select pg_temp.pause('cancelled') $$,
   'PT409',
-  format('job %s is cancelled: it is too late to pause it', tests.job('cancelled')),
+  format('cannot pause job %s: it is cancelled', tests.job('cancelled')),
   'a cancelled job is not paused'
 );
 

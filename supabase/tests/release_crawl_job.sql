@@ -271,12 +271,12 @@ from (
     ('later', 'null', 'p_after_seconds must be from 1 to 86400, not null', 'later without a time is refused'),
     ('later', '0', 'p_after_seconds must be from 1 to 86400, not 0', 'later that is now is refused'),
     ('later', '86401', 'p_after_seconds must be from 1 to 86400, not 86401', 'later than a day is refused'),
-    ('shutdown', '60', 'p_after_seconds does not go with the reason shutdown', 'a shutdown has no time')
+    ('shutdown', '60', 'p_after_seconds cannot be used with the reason shutdown', 'a shutdown has no time')
 ) as bad (reason, seconds, message, claim);
 select throws_ok(
   $$ select public.release_crawl_job(tests.token('kept'), 'worker_restarted', p_running_seconds => 5) $$,
   'PT422',
-  'p_running_seconds does not go with the reason worker_restarted',
+  'p_running_seconds cannot be used with the reason worker_restarted',
   'how long a lost worker ran a job nobody knows'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');

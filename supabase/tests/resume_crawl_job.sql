@@ -94,25 +94,25 @@ select is(tests.fingerprint(), tests.remembered(), 'resuming what runs changes n
 select throws_ok(
   $$ select pg_temp.resume('completed') $$,
   'PT409',
-  format('job %s is completed: it is too late to resume it', tests.job('completed')),
+  format('cannot resume job %s: it is completed', tests.job('completed')),
   'a completed job is not resumed'
 );
 select throws_ok(
   $$ select pg_temp.resume('failed') $$,
   'PT409',
-  format('job %s is failed: it is too late to resume it', tests.job('failed')),
+  format('cannot resume job %s: it is failed', tests.job('failed')),
   'a failed job is retried, not resumed'
 );
 select throws_ok(
   $$ select pg_temp.resume('cancelled') $$,
   'PT409',
-  format('job %s is cancelled: it is too late to resume it', tests.job('cancelled')),
+  format('cannot resume job %s: it is cancelled', tests.job('cancelled')),
   'a cancelled job is not resumed'
 );
 select throws_ok(
   $$ select pg_temp.resume('cancelled-saving') $$,
   'PT409',
-  format('job %s is cancelled: it is too late to resume it', tests.job('cancelled-saving')),
+  format('cannot resume job %s: it is cancelled', tests.job('cancelled-saving')),
   'nor while its worker is still saving'
 );
 

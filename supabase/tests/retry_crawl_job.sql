@@ -230,7 +230,7 @@ update public.crawl_states set total_error = 100001 where job_id = tests.job('bi
 select throws_ok(
   $$ select pg_temp.retry('big') $$,
   'PT422',
-  '100001 URLs are too many to try again in one job',
+  format('job %s has 100001 URLs to retry, more than 100000', tests.job('big')),
   'a retry is bounded'
 );
 update public.crawl_states set total_error = 0 where job_id = tests.job('big');

@@ -87,19 +87,19 @@ select is(tests.fingerprint(), tests.remembered(), 'stopping twice changes nothi
 select throws_ok(
   $$ select pg_temp.stop('completed') $$,
   'PT409',
-  format('job %s is completed: it is too late to stop it', tests.job('completed')),
+  format('cannot stop job %s: it is completed', tests.job('completed')),
   'a completed job is not stopped'
 );
 select throws_ok(
   $$ select pg_temp.stop('failed') $$,
   'PT409',
-  format('job %s is failed: it is too late to stop it', tests.job('failed')),
+  format('cannot stop job %s: it is failed', tests.job('failed')),
   'a failed job is not stopped'
 );
 select throws_ok(
   $$ select pg_temp.stop('cancelled') $$,
   'PT409',
-  format('job %s is cancelled: it is too late to stop it', tests.job('cancelled')),
+  format('cannot stop job %s: it is cancelled', tests.job('cancelled')),
   'a cancelled job is not stopped'
 );
 select is_empty(
