@@ -3,7 +3,12 @@
 from datetime import UTC, datetime
 
 import pytest
-from silkline.crawl.retries import pause_seconds, retry_after_seconds, status_text, trouble_of
+from silkline.crawl.retries import (
+    retry_after_seconds,
+    retry_class_of,
+    retry_delay_seconds,
+    status_text,
+)
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
@@ -17,7 +22,7 @@ NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_a_status_is_worth_another_try_or_is_final(status: int, trouble: str | None) -> None:
-    assert trouble_of(status) == trouble
+    assert retry_class_of(status) == trouble
 
 
 @pytest.mark.parametrize(
@@ -46,7 +51,7 @@ def test_retry_after_is_read_in_both_forms_and_bounded(
 
 def test_each_pause_is_about_twice_the_one_before_up_to_an_hour() -> None:
     for nth in range(1, 60):
-        pause = pause_seconds(nth, first_seconds=10)
+        pause = retry_delay_seconds(nth, first_seconds=10)
         wanted = min(10 * 2 ** (nth - 1), 3600)
         assert 0.79 * wanted <= pause <= 1.21 * wanted
 

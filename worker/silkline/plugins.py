@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from silkline.crawl.responses import (
-    BadBody,
+    UndecodableBody,
     EgressError,
     Refused,
     Response,
     TooLarge,
-    Unreachable,
+    NoResponse,
 )
 
 __all__ = [
     'API',
     'GROUP',
-    'BadBody',
+    'UndecodableBody',
     'EgressError',
     'ExtractorPlugin',
     'FetcherPlugin',
@@ -35,7 +35,7 @@ __all__ = [
     'Refused',
     'Response',
     'TooLarge',
-    'Unreachable',
+    'NoResponse',
 ]
 
 GROUP = 'silkline.plugins'

@@ -10,11 +10,11 @@ from multidict import CIMultiDict
 from silkline import framing, protocol
 from silkline.crawl.documents.kinds import kind_of
 from silkline.crawl.documents.plugin_pages import MAX_METADATA_BYTES, PageHooks
-from silkline.crawl.documents.reader import Reader
+from silkline.crawl.documents.reader import PageReader
 from silkline.crawl.documents.record import MAX_LINK_BYTES
 from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.fetched import Fetched
-from silkline.crawl.options import Options
+from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
 from silkline.plugins import PageDraft
 
@@ -33,12 +33,12 @@ def response(body: bytes | str, headers: Mapping[str, str] | None = None) -> Res
     )
 
 
-def read(reader: Reader, one: Response, url: str = URL, *, depth: int = 1) -> Fetched:
+def read(reader: PageReader, one: Response, url: str = URL, *, depth: int = 1) -> Fetched:
     return reader.read(one, task=protocol.Task(url_key=uuid4(), url=url, depth=depth), url=url)
 
 
-def page_of(html: str, reader: Reader | None = None) -> protocol.Page:
-    page = read(reader or Reader(Options(), agent='silkline'), response(html)).page
+def page_of(html: str, reader: PageReader | None = None) -> protocol.Page:
+    page = read(reader or PageReader(CrawlOptions(), agent='silkline'), response(html)).page
     assert page is not None
     # What the other side of the pipe makes of it.
     sent = framing.encode(protocol.Finished(url_key=uuid4(), status='done', page=page))
@@ -77,7 +77,7 @@ def test_a_content_type_says_what_a_document_is(
 
 
 def test_bodies_of_failures_and_of_what_is_no_page_are_not_read() -> None:
-    reader = Reader(Options(), agent='silkline')
+    reader = PageReader(CrawlOptions(), agent='silkline')
     assert reader.wants(200, {'Content-Type': 'text/html'}, url=URL)
     assert not reader.wants(404, {'Content-Type': 'text/html'}, url=URL)
     assert not reader.wants(200, {'Content-Type': 'video/mp4'}, url=URL)
@@ -144,18 +144,18 @@ def test_a_canonical_url_counts_where_it_names_another_page_of_the_host(
     href: str | None, canonical: str | None
 ) -> None:
     html = f'<link rel=canonical href="{href}"><p>Words.' if href is not None else '<p>Words.'
-    assert read(Reader(Options(), agent='silkline'), response(html)).canonical == canonical
+    assert read(PageReader(CrawlOptions(), agent='silkline'), response(html)).canonical == canonical
 
 
 def test_a_page_that_names_another_as_its_own_is_read_and_says_so() -> None:
     html = '<link rel=canonical href="/docs/other"><title>T</title><p>Words.<a href="/x">x</a>'
-    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response(html))
     assert (fetched.status, fetched.canonical) == ('done', 'https://a.example/docs/other')
     assert fetched.links == ['https://a.example/x']
     assert fetched.page is not None
     assert fetched.page.title == 'T'
     assert fetched.page.metadata['canonical'] == 'https://a.example/docs/other'
-    assert read(Reader(Options(), agent='silkline'), response('<p>x')).canonical is None
+    assert read(PageReader(CrawlOptions(), agent='silkline'), response('<p>x')).canonical is None
 
 
 INDEX = """<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">
@@ -166,7 +166,7 @@ XML = {'Content-Type': 'application/xml'}
 
 
 def test_a_sitemap_gives_its_pages_and_an_index_its_sitemaps() -> None:
-    reader = Reader(Options(), agent='silkline')
+    reader = PageReader(CrawlOptions(), agent='silkline')
     index = read(reader, response(INDEX, XML))
     assert index.sitemaps == ['https://a.example/1.xml', 'https://b.example/2.xml']
     assert (index.links, index.link_kind, index.page) == ([], 'sitemap', None)
@@ -178,10 +178,10 @@ def test_a_sitemap_gives_its_pages_and_an_index_its_sitemaps() -> None:
 @pytest.mark.parametrize('content_type', ['text/plain', ''])
 def test_a_list_of_urls_is_a_sitemap_only_where_sitemaps_are_asked_for(content_type: str) -> None:
     one = response('https://a.example/a\nhttps://b.example/b\n', {'Content-Type': content_type})
-    asked = read(Reader(Options(strategy='sitemap'), agent='silkline'), one)
+    asked = read(PageReader(CrawlOptions(strategy='sitemap'), agent='silkline'), one)
     assert asked.links == ['https://a.example/a', 'https://b.example/b']
     assert (asked.link_kind, asked.page) == ('sitemap', None)
-    other = read(Reader(Options(), agent='silkline'), one)
+    other = read(PageReader(CrawlOptions(), agent='silkline'), one)
     assert (other.links, other.link_kind) == ([], 'page')
     assert other.page is not None
 
@@ -197,7 +197,7 @@ def test_a_list_of_urls_is_a_sitemap_only_where_sitemaps_are_asked_for(content_t
     ],
 )
 def test_what_is_no_sitemap_is_a_page(body: str, content_type: str, strategy: Any) -> None:
-    reader = Reader(Options(strategy=strategy), agent='silkline')
+    reader = PageReader(CrawlOptions(strategy=strategy), agent='silkline')
     fetched = read(reader, response(body, {'Content-Type': content_type}))
     assert fetched.status == 'done'
     assert fetched.page is not None
@@ -206,12 +206,12 @@ def test_what_is_no_sitemap_is_a_page(body: str, content_type: str, strategy: An
 @pytest.mark.parametrize('content_type', ['text/html', 'text/plain', ''])
 def test_where_sitemaps_are_asked_for_they_may_have_any_type(content_type: str) -> None:
     one = response(f'\ufeff\n <?xml version="1.0"?>{URLSET}', {'Content-Type': content_type})
-    fetched = read(Reader(Options(strategy='sitemap'), agent='silkline'), one)
+    fetched = read(PageReader(CrawlOptions(strategy='sitemap'), agent='silkline'), one)
     assert (fetched.link_kind, len(fetched.links)) == ('sitemap', 2)
 
 
 def test_what_was_to_be_a_sitemap_and_is_none_is_no_page() -> None:
-    reader = Reader(Options(strategy='sitemap'), agent='silkline')
+    reader = PageReader(CrawlOptions(strategy='sitemap'), agent='silkline')
     for url, depth in ((URL, 0), ('https://a.example/posts.xml?page=2', 1)):
         fetched = read(reader, response('<title>Not found</title><p>Sorry.'), url, depth=depth)
         assert (fetched.skip_reason, fetched.error) == ('content_type', 'it is no sitemap')
@@ -221,7 +221,7 @@ def test_what_was_to_be_a_sitemap_and_is_none_is_no_page() -> None:
 @pytest.mark.parametrize('content_type', ['text/html', 'text/plain', 'application/xml', ''])
 def test_an_empty_body_is_no_page(body: str, content_type: str) -> None:
     fetched = read(
-        Reader(Options(), agent='silkline'), response(body, {'Content-Type': content_type})
+        PageReader(CrawlOptions(), agent='silkline'), response(body, {'Content-Type': content_type})
     )
     assert (fetched.skip_reason, fetched.error) == ('content_type', 'its body is empty')
 
@@ -246,7 +246,7 @@ def test_a_file_that_is_sent_as_text_is_no_page(
     body: bytes, content_type: str, is_page: bool
 ) -> None:
     one = response(body, {'Content-Type': content_type})
-    fetched = read(Reader(Options(), agent='silkline'), one)
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), one)
     assert (fetched.page is not None) == is_page
     assert fetched.skip_reason == (None if is_page else 'content_type')
 
@@ -274,7 +274,7 @@ def test_a_file_that_is_sent_as_text_is_no_page(
 )
 def test_a_page_that_leads_on_at_once_is_a_redirect(content: str, target: str | None) -> None:
     html = f"""<meta http-equiv=Refresh content='{content.replace("'", '&#39;')}'><p>Moved."""
-    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response(html))
     if target is None:
         assert (fetched.redirect, fetched.status) == (None, 'done')
     else:
@@ -284,47 +284,47 @@ def test_a_page_that_leads_on_at_once_is_a_redirect(content: str, target: str | 
 
 def test_a_header_leads_on_as_a_page_does() -> None:
     answer = response('<p>Moved.', {'Refresh': '0;url=/new'})
-    fetched = read(Reader(Options(), agent='silkline'), answer)
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), answer)
     assert fetched.redirect == 'https://a.example/new'
 
 
 def test_a_page_that_leads_on_later_is_a_page_with_that_link() -> None:
     html = '<meta http-equiv=refresh content="5;url=/new"><p>Moved. <a href="/old">old</a>'
-    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response(html))
     assert fetched.links == ['https://a.example/old', 'https://a.example/new']
     assert fetched.page is not None
 
 
 def test_a_refresh_for_browsers_without_scripts_is_left_out() -> None:
     html = '<noscript><meta http-equiv=refresh content="0;url=/js"></noscript><p>Words.'
-    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response(html))
     assert (fetched.redirect, fetched.links) == (None, [])
 
 
 def test_xml_that_is_no_sitemap_is_of_no_use() -> None:
-    fetched = read(Reader(Options(), agent='silkline'), response('<svg/>', XML))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response('<svg/>', XML))
     assert (fetched.status, fetched.skip_reason) == ('skipped', 'content_type')
 
 
 def test_a_zipped_sitemap_without_a_type_is_one() -> None:
     one = response(gzip.compress(URLSET.encode()), {'Content-Type': ''})
-    assert read(Reader(Options(), agent='silkline'), one).link_kind == 'sitemap'
+    assert read(PageReader(CrawlOptions(), agent='silkline'), one).link_kind == 'sitemap'
 
 
 def test_links_are_joined_with_the_base_of_the_page() -> None:
     html = '<base href="/other/"><a href="x">x</a><a href="https://b.example">b</a>'
-    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response(html))
     assert fetched.links == ['https://a.example/other/x', 'https://b.example/']
 
 
 def test_the_links_of_a_page_are_bounded() -> None:
     html = ''.join(f'<a href="/{"x" * 1500}{number}">x</a>' for number in range(3000))
-    fetched = read(Reader(Options(), agent='silkline'), response(html))
+    fetched = read(PageReader(CrawlOptions(), agent='silkline'), response(html))
     assert 100 < sum(map(len, fetched.links)) <= MAX_LINK_BYTES
 
 
 def test_a_page_is_the_same_as_long_as_its_markdown_is() -> None:
-    reader = Reader(Options(), agent='silkline')
+    reader = PageReader(CrawlOptions(), agent='silkline')
     pages = [
         read(reader, response(f'<title>T</title><script>{token}</script><p>{text}</p>')).page
         for token, text in (('1', 'Words.'), ('2', 'Words.'), ('2', 'Other words.'))
@@ -343,8 +343,10 @@ def test_a_hook_may_change_a_page_and_a_broken_one_loses_nothing() -> None:
         def change(self, page: PageDraft) -> None:
             raise RuntimeError('no')
 
-    reader = Reader(
-        Options(), agent='silkline', hooks=PageHooks([('broken', Broken()), ('shout', Shout())])
+    reader = PageReader(
+        CrawlOptions(),
+        agent='silkline',
+        hooks=PageHooks([('broken', Broken()), ('shout', Shout())]),
     )
     page = read(reader, response('<title>Title</title><p>Words.</p>')).page
     assert page is not None
@@ -361,7 +363,7 @@ def test_an_extractor_that_breaks_loses_no_page() -> None:
         def markdown(self, html: str, *, url: str) -> str:
             raise RuntimeError('no')
 
-    reader = Reader(Options(), agent='silkline', extractor=Broken())
+    reader = PageReader(CrawlOptions(), agent='silkline', extractor=Broken())
     fetched = read(reader, response('<title>Title</title><p>Words.</p><a href="/x">x</a>'))
     assert fetched.page is not None
     assert fetched.page.title == 'Title'
@@ -371,7 +373,7 @@ def test_an_extractor_that_breaks_loses_no_page() -> None:
 
 def test_a_robots_header_hides_a_page_and_its_links_are_followed() -> None:
     fetched = read(
-        Reader(Options(), agent='silkline'),
+        PageReader(CrawlOptions(), agent='silkline'),
         response('<a href="/x">x</a>', {'X-Robots-Tag': 'noindex'}),
     )
     assert (fetched.status, fetched.skip_reason) == ('skipped', 'noindex')
@@ -380,21 +382,21 @@ def test_a_robots_header_hides_a_page_and_its_links_are_followed() -> None:
 
 @pytest.mark.parametrize('content_type', ['text/plain', 'text/markdown'])
 def test_a_robots_header_counts_for_documents_that_are_no_html(content_type: str) -> None:
-    reader = Reader(Options(), agent='silkline')
+    reader = PageReader(CrawlOptions(), agent='silkline')
     headers = {'Content-Type': content_type, 'X-Robots-Tag': 'noindex, nofollow'}
     fetched = read(reader, response('# B\n[c](/c)', headers))
     assert (fetched.status, fetched.skip_reason, fetched.links) == ('skipped', 'noindex', [])
-    kept = Reader(Options(keep_noindex=True, follow_nofollow=True), agent='silkline')
+    kept = PageReader(CrawlOptions(keep_noindex=True, follow_nofollow=True), agent='silkline')
     assert read(kept, response('# B\n[c](/c)', headers)).page is not None
 
 
 def test_a_page_may_speak_to_the_crawler_by_its_own_name() -> None:
     html = '<meta name="MyBot" content="noindex"><title>T</title><p>x'
-    assert read(Reader(Options(), agent='MyBot'), response(html)).skip_reason == 'noindex'
-    assert read(Reader(Options(), agent='silkline'), response(html)).page is not None
+    assert read(PageReader(CrawlOptions(), agent='MyBot'), response(html)).skip_reason == 'noindex'
+    assert read(PageReader(CrawlOptions(), agent='silkline'), response(html)).page is not None
     header = response('<p>x', {'X-Robots-Tag': 'mybot: noindex'})
-    assert read(Reader(Options(), agent='MyBot'), header).skip_reason == 'noindex'
-    assert read(Reader(Options(), agent='silkline'), header).page is not None
+    assert read(PageReader(CrawlOptions(), agent='MyBot'), header).skip_reason == 'noindex'
+    assert read(PageReader(CrawlOptions(), agent='silkline'), header).page is not None
 
 
 class Upper:
@@ -415,8 +417,8 @@ class NothingTwo(Nothing):
 
 
 def test_a_page_tells_what_it_was_made_with() -> None:
-    reader = Reader(
-        Options(), agent='silkline', hooks=PageHooks([('a', Nothing()), ('b', NothingTwo())])
+    reader = PageReader(
+        CrawlOptions(), agent='silkline', hooks=PageHooks([('a', Nothing()), ('b', NothingTwo())])
     )
     assert page_of('<p>x', reader).metadata['made_with'] == reader.made_with
     assert reader.made_with == (
@@ -429,16 +431,16 @@ def test_a_page_tells_what_it_was_made_with() -> None:
 
 def test_whatever_shapes_a_page_changes_what_it_was_made_with() -> None:
     readers = [
-        Reader(Options(), agent='silkline'),
-        Reader(Options(markdown='full'), agent='silkline'),
-        Reader(Options(follow_nofollow=True), agent='silkline'),
-        Reader(Options(keep_noindex=True), agent='silkline'),
-        Reader(Options(fetcher='browser'), agent='silkline'),
-        Reader(Options(), agent='silkline', extractor=Upper()),
-        Reader(Options(), agent='silkline', hooks=PageHooks([('a', Nothing())])),
-        Reader(Options(), agent='silkline', hooks=PageHooks([('a', NothingTwo())])),
-        Reader(
-            Options(),
+        PageReader(CrawlOptions(), agent='silkline'),
+        PageReader(CrawlOptions(markdown='full'), agent='silkline'),
+        PageReader(CrawlOptions(follow_nofollow=True), agent='silkline'),
+        PageReader(CrawlOptions(keep_noindex=True), agent='silkline'),
+        PageReader(CrawlOptions(fetcher='browser'), agent='silkline'),
+        PageReader(CrawlOptions(), agent='silkline', extractor=Upper()),
+        PageReader(CrawlOptions(), agent='silkline', hooks=PageHooks([('a', Nothing())])),
+        PageReader(CrawlOptions(), agent='silkline', hooks=PageHooks([('a', NothingTwo())])),
+        PageReader(
+            CrawlOptions(),
             agent='silkline',
             hooks=PageHooks([('x' * 200, NothingTwo()), ('y' * 200, Nothing())]),
         ),
@@ -446,7 +448,7 @@ def test_whatever_shapes_a_page_changes_what_it_was_made_with() -> None:
     texts = [reader.made_with for reader in readers]
     assert len(set(texts)) == len(texts)
     assert all(len(text) <= 300 for text in texts)
-    same = Reader(Options(max_depth=3, concurrency=1), agent='other')
+    same = PageReader(CrawlOptions(max_depth=3, concurrency=1), agent='other')
     assert same.made_with == texts[0]
 
 
@@ -499,8 +501,8 @@ def test_what_a_hook_breaks_is_undone_and_noted(fields: Mapping[str, Any]) -> No
 
     html = '<title>T</title><h1>H</h1><p>Words.<a href="/x">x</a>'
     plain = page_of(html)
-    reader = Reader(
-        Options(), agent='silkline', hooks=PageHooks([('bad', Breaking()), ('ok', Nothing())])
+    reader = PageReader(
+        CrawlOptions(), agent='silkline', hooks=PageHooks([('bad', Breaking()), ('ok', Nothing())])
     )
     page = page_of(html, reader)
     assert (page.title, page.markdown, page.links) == (plain.title, plain.markdown, plain.links)
@@ -517,7 +519,8 @@ def test_a_hook_that_would_end_the_process_costs_its_own_work_alone() -> None:
             raise SystemExit(3)
 
     page = page_of(
-        '<title>T</title>', Reader(Options(), agent='s', hooks=PageHooks([('a', Ending())]))
+        '<title>T</title>',
+        PageReader(CrawlOptions(), agent='s', hooks=PageHooks([('a', Ending())])),
     )
     assert page.metadata['hook_errors'] == ['a: SystemExit: 3']
 
@@ -532,7 +535,8 @@ def test_what_a_hook_sets_is_made_storable() -> None:
             page.metadata = {'text': Text('a'), 'bad': '\udc80\0', 'list': (1, 2.5, None)}
 
     page = page_of(
-        '<a href="/x">x</a>', Reader(Options(), agent='s', hooks=PageHooks([('a', Setting())]))
+        '<a href="/x">x</a>',
+        PageReader(CrawlOptions(), agent='s', hooks=PageHooks([('a', Setting())])),
     )
     assert page.url == URL
     assert page.title == 'Title'
@@ -554,14 +558,14 @@ def test_an_extractor_that_gives_no_text_loses_no_page(markdown: Any) -> None:
         def markdown(self, html: str, *, url: str) -> str:
             return markdown
 
-    page = page_of('<title>T</title>', Reader(Options(), agent='s', extractor=Odd()))
+    page = page_of('<title>T</title>', PageReader(CrawlOptions(), agent='s', extractor=Odd()))
     assert (page.title, page.markdown) == ('T', None)
     assert 'TypeError' in page.metadata['extract_error']
 
 
 def test_validators_too_long_to_store_are_left_out() -> None:
     headers = {'ETag': f'"{"x" * 998}"', 'Last-Modified': 'x' * 1001}
-    page = read(Reader(Options(), agent='silkline'), response('<p>x', headers)).page
+    page = read(PageReader(CrawlOptions(), agent='silkline'), response('<p>x', headers)).page
     assert page is not None
     assert (page.etag, page.last_modified) == (headers['ETag'], None)
 
@@ -583,7 +587,7 @@ MANY = 'Many words about it. ' * 20
 def test_pages_echo_by_their_words_and_with_few_words_by_their_body(
     html: str, is_echo: bool
 ) -> None:
-    reader = Reader(Options(), agent='silkline')
+    reader = PageReader(CrawlOptions(), agent='silkline')
     # Of the first one only its size is known.
     _, second, third = (
         read(reader, response(html.replace('[]', str(number)))).fingerprint for number in range(3)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host
 
 from tests.support.certificates import Certificate
@@ -15,14 +15,16 @@ from tests.support.raw_site import answer, raw_site
 
 def host(name: str) -> Host:
     # Whoever waits for a second try waits longer than this test.
-    return Host(name=name, max_open=8, floor_seconds=0.0, retry_seconds=3600.0)
+    return Host(name=name, max_open=8, min_delay_seconds=0.0, retry_seconds=3600.0)
 
 
 async def prepared(one: Host, *, scheme: str = 'http', **options: Any) -> RecordingChannel:
     channel = RecordingChannel()
     async with asyncio.timeout(30), egress(**options) as out:
-        manners = Manners(channel, out, agent='silkline', obeys=True, tries=3, timeout_seconds=20)
-        await manners.prepare(one, None, scheme=scheme)
+        host_rules = HostRules(
+            channel, out, agent='silkline', obeys=True, tries=3, timeout_seconds=20
+        )
+        await host_rules.prepare(one, None, scheme=scheme)
     return channel
 
 

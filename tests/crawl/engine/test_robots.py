@@ -26,7 +26,7 @@ SIMPLE_EXAMPLE = """
 
             EOF
 """
-LONGEST_EXAMPLE = """
+MAX_EXAMPLE = """
             User-Agent: foobot
             Allow: /example/page/
             Disallow: /example/page/disallowed.gif
@@ -207,8 +207,8 @@ TABLE: list[tuple[str, str, str, str, bool]] = [
     ('example: bazbot', SIMPLE_EXAMPLE, 'bazbot', '/example/page.html', NO),
     ('example: bazbot elsewhere', SIMPLE_EXAMPLE, 'bazbot', '/example/', YES),
     ('example: quxbot', SIMPLE_EXAMPLE, 'quxbot', '/example/page.html', YES),
-    ('example: the longest', LONGEST_EXAMPLE, 'foobot', '/example/page/disallowed.gif', NO),
-    ('example: the shorter', LONGEST_EXAMPLE, 'foobot', '/example/page/disallow.gif', YES),
+    ('example: the longest', MAX_EXAMPLE, 'foobot', '/example/page/disallowed.gif', NO),
+    ('example: the shorter', MAX_EXAMPLE, 'foobot', '/example/page/disallow.gif', YES),
 ]  # fmt: skip
 
 

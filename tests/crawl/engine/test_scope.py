@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from silkline.crawl.engine.scope import Kind, Scope, directory_of
+from silkline.crawl.engine.scope import Scope, ScopeKind, directory_of
 from silkline.protocol import SkipReason
 
 
@@ -13,7 +13,7 @@ def judge(
     url: str,
     start: str = 'https://www.example.com/docs/intro',
     *,
-    kind: Kind = 'host',
+    kind: ScopeKind = 'host',
     include: list[str] | None = None,
     exclude: list[str] | None = None,
 ) -> SkipReason | None:
@@ -152,7 +152,7 @@ def test_every_start_adds_its_own_place() -> None:
 
 
 @pytest.mark.parametrize('kind', ['host', 'domain', 'prefix'])
-def test_a_redirected_start_extends_the_scope(kind: Kind) -> None:
+def test_a_redirected_start_extends_the_scope(kind: ScopeKind) -> None:
     scope = Scope(['https://old.example/'], kind=kind, include=[], exclude=[])
     assert scope.judge('https://new.example/docs/a') == 'out_of_scope'
     scope.extend('https://new.example/docs/')

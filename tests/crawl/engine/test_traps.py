@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from silkline.crawl.engine.traps import MAX_ECHOES, Echoes, is_trap, shape_of
+from silkline.crawl.engine.traps import MAX_DUPLICATES, DuplicateDetector, is_trap, shape_of
 from silkline.crawl.urls import MAX_URL_LENGTH
 
 TODAY = date(2026, 11, 16)
@@ -190,7 +190,7 @@ def test_no_date_is_strange_enough_to_raise(query: str) -> None:
     assert is_trap(f'{SITE}/calendar?{query}', today=TODAY) in (True, False)
 
 
-# Echoes
+# DuplicateDetector
 
 
 def test_a_shape_keeps_what_makes_the_kind() -> None:
@@ -200,34 +200,34 @@ def test_a_shape_keeps_what_makes_the_kind() -> None:
 
 
 def test_twenty_equal_pages_in_a_row_park_their_shape() -> None:
-    echoes = Echoes()
-    for page in range(MAX_ECHOES - 1):
-        assert not echoes.saw(f'{SITE}/list?page={page}', 'same')
-    assert not echoes.is_parked(f'{SITE}/list?page=99')
-    assert echoes.saw(f'{SITE}/list?page=98', 'same')
-    assert echoes.is_parked(f'{SITE}/list?page=99')
-    assert not echoes.is_parked(f'{SITE}/list?page=99&sort=up')
-    assert not echoes.is_parked(f'{SITE}/item?page=99')
+    duplicates = DuplicateDetector()
+    for page in range(MAX_DUPLICATES - 1):
+        assert not duplicates.saw(f'{SITE}/list?page={page}', 'same')
+    assert not duplicates.is_blocked(f'{SITE}/list?page=99')
+    assert duplicates.saw(f'{SITE}/list?page=98', 'same')
+    assert duplicates.is_blocked(f'{SITE}/list?page=99')
+    assert not duplicates.is_blocked(f'{SITE}/list?page=99&sort=up')
+    assert not duplicates.is_blocked(f'{SITE}/item?page=99')
 
 
 def test_one_different_page_begins_the_row_anew() -> None:
-    echoes = Echoes()
+    duplicates = DuplicateDetector()
     for page in range(1000):
-        echoes.saw(f'{SITE}/page/{page}', 'other' if page % 15 == 0 else 'same')
-    assert not echoes.is_parked(f'{SITE}/page/1000')
+        duplicates.saw(f'{SITE}/page/{page}', 'other' if page % 15 == 0 else 'same')
+    assert not duplicates.is_blocked(f'{SITE}/page/1000')
 
 
 def test_pages_with_names_are_never_parked() -> None:
-    echoes = Echoes()
+    duplicates = DuplicateDetector()
     for _ in range(100):
-        assert not echoes.saw(f'{SITE}/about', 'same')
+        assert not duplicates.saw(f'{SITE}/about', 'same')
 
 
 def test_echoes_keep_within_their_bound() -> None:
-    echoes = Echoes(max_shapes=100)
+    duplicates = DuplicateDetector(max_shapes=100)
     for shape in range(300):
         name = ''.join(chr(ord('a') + int(digit)) for digit in str(shape))
-        for page in range(MAX_ECHOES):
-            echoes.saw(f'{SITE}/{name}/{page}', 'same')
-    assert len(echoes.runs) <= 100
-    assert len(echoes.parked) <= 100
+        for page in range(MAX_DUPLICATES):
+            duplicates.saw(f'{SITE}/{name}/{page}', 'same')
+    assert len(duplicates.runs) <= 100
+    assert len(duplicates.blocked) <= 100

@@ -6,14 +6,14 @@ from uuid import UUID, uuid4
 import pytest
 from silkline import protocol
 from silkline.crawl.engine.frontier import Frontier
-from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host
 from silkline.crawl.engine.scope import Scope
 from silkline.crawl.engine.strategies import strategy_of
 from silkline.crawl.engine.visits import Visits
 from silkline.crawl.fetched import Fetched
-from silkline.crawl.options import Options
-from silkline.crawl.retries import status_text, trouble_of
+from silkline.crawl.options import CrawlOptions
+from silkline.crawl.retries import retry_class_of, status_text
 
 from tests.support.channel import RecordingChannel
 
@@ -24,9 +24,9 @@ BUSY = uuid4()
 class Answers:
     """A site by path: a status, and how long it asks to be left alone."""
 
-    def __init__(self, refusal: int, patience_seconds: float | None) -> None:
+    def __init__(self, refusal: int, retry_after_seconds: float | None) -> None:
         self.refusal = refusal
-        self.patience_seconds = patience_seconds
+        self.retry_after_seconds = retry_after_seconds
 
     async def fetch(self, task: protocol.Task) -> Fetched:
         if task.url_key != BUSY:
@@ -35,22 +35,22 @@ class Answers:
             status='error',
             http_status=self.refusal,
             error=status_text(self.refusal),
-            trouble=trouble_of(self.refusal),
-            retry_after_seconds=self.patience_seconds,
+            retry_class=retry_class_of(self.refusal),
+            retry_after_seconds=self.retry_after_seconds,
         )
 
 
 def refused_between(
-    *goods: int, refusal: int = 503, patience_seconds: float | None = None
+    *goods: int, refusal: int = 503, retry_after_seconds: float | None = None
 ) -> tuple[int, RecordingChannel]:
     """How often a host was left alone in a row, after a refusal behind each so many good pages."""
-    options = Options(url=URL, retry_seconds=10)
+    options = CrawlOptions(url=URL, retry_seconds=10)
     channel = RecordingChannel()
     frontier = Frontier(channel, Scope([URL], kind='host'), max_depth=9)
-    manners = Manners(channel, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
-    fetcher = Answers(refusal, patience_seconds)
-    visits = Visits(channel, fetcher, frontier, manners, strategy_of(options), options)
-    host = Host(name='a.example', max_open=8, floor_seconds=0, retry_seconds=10, is_ready=True)
+    host_rules = HostRules(channel, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
+    fetcher = Answers(refusal, retry_after_seconds)
+    visits = Visits(channel, fetcher, frontier, host_rules, strategy_of(options), options)
+    host = Host(name='a.example', max_open=8, min_delay_seconds=0, retry_seconds=10, is_ready=True)
 
     async def run() -> None:
         for good in goods:
@@ -59,7 +59,7 @@ def refused_between(
             await visits.visit(host, task('busy', BUSY))
 
     asyncio.run(run())
-    return host.pauses, channel
+    return host.backoffs, channel
 
 
 def task(path: str, key: UUID) -> protocol.Task:
@@ -83,9 +83,9 @@ def test_a_host_that_is_unavailable_twice_in_a_row_is_left_alone_and_for_longer_
     assert refused_between(1, 0, 1)[0] == 0
 
 
-@pytest.mark.parametrize(('refusal', 'patience_seconds'), [(429, None), (429, 5.0), (503, 5.0)])
+@pytest.mark.parametrize(('refusal', 'retry_after_seconds'), [(429, None), (429, 5.0), (503, 5.0)])
 def test_a_host_that_asks_for_patience_gets_it_at_once(
-    refusal: int, patience_seconds: float | None
+    refusal: int, retry_after_seconds: float | None
 ) -> None:
-    pauses, _ = refused_between(1, refusal=refusal, patience_seconds=patience_seconds)
+    pauses, _ = refused_between(1, refusal=refusal, retry_after_seconds=retry_after_seconds)
     assert pauses == 1

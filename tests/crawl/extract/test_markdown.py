@@ -93,10 +93,10 @@ def test_a_heading_outside_of_the_content_stands_above_it() -> None:
 def test_a_page_with_little_prose_is_still_cut_down_to_its_main_part() -> None:
     text = markdown_of(
         '<header><a href="/">Site</a></header>'
-        '<main><h1>Options</h1><p>Short.</p><pre>x</pre></main><footer>'
+        '<main><h1>CrawlOptions</h1><p>Short.</p><pre>x</pre></main><footer>'
         'All rights of this page are reserved by the people who have made it.</footer>'
     )
-    assert text == '# Options\n\nShort.\n\n```\nx\n```\n'
+    assert text == '# CrawlOptions\n\nShort.\n\n```\nx\n```\n'
 
 
 def test_a_manual_that_calls_its_pages_articles_keeps_captions_and_lists_of_links() -> None:

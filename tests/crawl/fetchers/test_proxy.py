@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import uvloop
-from silkline.crawl.fetchers.proxy import Gate, Proxy
-from silkline.crawl.responses import Refused, Unreachable
+from silkline.crawl.fetchers.proxy import Proxy, ProxySession
+from silkline.crawl.responses import NoResponse, Refused
 
 from tests.support.egress import MEGABYTE, OK, egress, resolving
 from tests.support.raw_site import RawSite, answer, endless, raw_site, silent
@@ -22,7 +22,7 @@ LAST = answer(b'hello', Connection='close')
 @asynccontextmanager
 async def proxied(
     pages: Any, *, max_bytes: int = MEGABYTE
-) -> AsyncGenerator[tuple[Proxy, Gate, RawSite]]:
+) -> AsyncGenerator[tuple[Proxy, ProxySession, RawSite]]:
     """A proxy that may reach one address of loopback, and a site there."""
     names = resolving({'site.example': ['127.0.0.1'], 'inside.example': ['127.0.0.2']})
     async with (
@@ -33,7 +33,7 @@ async def proxied(
             yield proxy, proxy.open_gate(max_bytes=max_bytes), site
 
 
-def password(gate: Gate | None) -> bytes:
+def password(gate: ProxySession | None) -> bytes:
     if gate is None:
         return b''
     token = base64.b64encode(f'{gate.user}:{gate.password}'.encode())
@@ -52,13 +52,13 @@ async def say(proxy: Proxy, *heads: bytes) -> bytes:
         writer.close()
 
 
-def get(url: str, gate: Gate | None, *more: bytes) -> bytes:
+def get(url: str, gate: ProxySession | None, *more: bytes) -> bytes:
     return b'\r\n'.join(
         [f'GET {url} HTTP/1.1'.encode(), b'Host: x', *more, password(gate) + b'\r\n']
     )
 
 
-def connect(target: str, gate: Gate | None) -> bytes:
+def connect(target: str, gate: ProxySession | None) -> bytes:
     return f'CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n'.encode() + password(gate) + b'\r\n'
 
 
@@ -110,8 +110,8 @@ def test_a_body_is_passed_on_and_nothing_behind_it() -> None:
 def test_who_does_not_know_the_password_is_turned_away() -> None:
     async def run() -> None:
         async with proxied({'*': OK}) as (proxy, gate, site):
-            stranger = Gate(1)
-            liar = Gate(1)
+            stranger = ProxySession(1)
+            liar = ProxySession(1)
             liar.user = gate.user
             for known in (None, stranger, liar):
                 for head in (
@@ -280,7 +280,7 @@ def test_a_connection_is_dialed_under_the_rules_of_requests() -> None:
                 for host in ('127.0.0.1/path', '127.0.0.1?x', 'a@127.0.0.1', '127.0.0.1:80'):
                     with pytest.raises(Refused):
                         await out.dial(host, site.port, timeout_seconds=60)
-                with pytest.raises(Unreachable):
+                with pytest.raises(NoResponse):
                     await out.dial('unknown.example', 443, timeout_seconds=60)
 
     asyncio.run(run())

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from silkline.crawl.responses import Unreachable
+from silkline.crawl.responses import NoResponse
 
 from tests.support.certificates import Certificate
 from tests.support.egress import OK, egress, fetch_from, fetch_one, resolving
@@ -54,7 +54,7 @@ def test_what_is_no_response_has_its_kind(page: bytes, kind: str) -> None:
         await writer.drain()
 
     error = fetch_one(handler)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NoResponse)
     assert error.kind == kind
     assert '127.0.0.1' in str(error)
     assert str(error).count('\n') == 0
@@ -78,7 +78,7 @@ def test_chunks_that_go_wrong_after_the_headers_do_not_wait_for_the_time_to_end(
             return True
 
         async with raw_site({'/': handler}) as site, egress() as out:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, site.url(), wants=wants)
             assert caught.value.kind == 'protocol'
             await site.wait_until_idle()
@@ -97,13 +97,13 @@ def test_chunks_that_go_wrong_after_the_headers_do_not_wait_for_the_time_to_end(
 )
 def test_headers_without_end_are_no_http(head: bytes, piece: bytes) -> None:
     error = fetch_one(endless(head, piece), timeout_seconds=60)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NoResponse)
     assert error.kind == 'protocol'
 
 
 def test_interim_responses_without_end_are_no_http() -> None:
     error = fetch_one(endless(b'', b'HTTP/1.1 103 Early\r\n\r\n' * 100), timeout_seconds=60)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NoResponse)
     assert error.kind == 'protocol'
 
 
@@ -123,7 +123,7 @@ def test_a_few_interim_responses_are_no_harm() -> None:
 )
 def test_a_server_that_is_too_slow_runs_out_of_time(page: Any) -> None:
     error = fetch_one(page, timeout_seconds=0.5)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NoResponse)
     assert error.kind == 'timeout'
     assert str(error) == '127.0.0.1 did not answer within 0.5 s'
 
@@ -133,7 +133,7 @@ def test_a_port_that_nobody_listens_on_refuses() -> None:
         async with raw_site({}) as site:
             url = site.url(host='closed.example')
         async with egress(resolve=resolving({'closed.example': ['127.0.0.1']})) as out:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, url)
             assert caught.value.kind == 'connect'
             assert str(caught.value) == 'closed.example takes no connection'
@@ -150,7 +150,7 @@ def test_a_server_without_tls_fails_as_tls() -> None:
         server = await asyncio.start_server(refuse, '127.0.0.1', 0)
         async with server, egress() as out:
             port = server.sockets[0].getsockname()[1]
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, f'https://127.0.0.1:{port}/')
             assert caught.value.kind == 'tls'
 
@@ -162,7 +162,7 @@ def test_a_certificate_that_nobody_vouches_for_fails_as_tls(certificate: Certifi
         names = resolving({'tls.example': ['127.0.0.1']})
         async with raw_site({'/': OK}, tls=certificate.server()) as site:
             async with egress(resolve=names) as out:
-                with pytest.raises(Unreachable, match=r'certificate of tls\.example') as caught:
+                with pytest.raises(NoResponse, match=r'certificate of tls\.example') as caught:
                     await fetch_from(out, site.url(host='tls.example'))
                 assert caught.value.kind == 'tls'
             assert site.heads == []
@@ -180,7 +180,7 @@ def test_the_certificate_is_checked_for_the_name_though_an_address_is_dialed(
                 response = await fetch_from(out, site.url(host='tls.example'))
                 assert (response.body, response.address) == (b'hello', '127.0.0.1')
                 assert certificate.asked_for[-1] == 'tls.example'
-                with pytest.raises(Unreachable, match=r'other\.example is not accepted') as caught:
+                with pytest.raises(NoResponse, match=r'other\.example is not accepted') as caught:
                     await fetch_from(out, site.url(host='other.example'))
                 assert caught.value.kind == 'tls'
 

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from silkline.crawl.responses import BadBody, TooLarge
+from silkline.crawl.responses import TooLarge, UndecodableBody
 
 from tests.support.egress import MEGABYTE, fetch_one
 from tests.support.raw_site import answer, endless, slow
@@ -75,20 +75,20 @@ def test_a_packed_body_that_breaks_off_is_bad(
 ) -> None:
     whole = pack(os.urandom(1000))
     error = fetch_one(packed(whole[: len(whole) // 2], encoding))
-    assert isinstance(error, BadBody)
+    assert isinstance(error, UndecodableBody)
     assert 'breaks off before its end' in str(error)
 
 
 @pytest.mark.parametrize('encoding', ['gzip', 'deflate', 'br', 'zstd', 'gzip, br'])
 def test_a_body_that_is_not_what_it_says_is_bad(encoding: str) -> None:
     error = fetch_one(packed(b'<p>This is plain text, whatever the header says.', encoding))
-    assert isinstance(error, BadBody)
+    assert isinstance(error, UndecodableBody)
 
 
 def test_a_body_with_a_wrong_checksum_is_bad() -> None:
     whole = bytearray(gzip.compress(TEXT))
     whole[-6] ^= 1
-    assert isinstance(fetch_one(packed(bytes(whole), 'gzip')), BadBody)
+    assert isinstance(fetch_one(packed(bytes(whole), 'gzip')), UndecodableBody)
 
 
 @pytest.mark.parametrize('encoding', ['identity', '', 'none', 'UTF-8', 'binary, identity'])
@@ -99,7 +99,7 @@ def test_what_is_no_encoding_is_passed_over_as_by_browsers(encoding: str) -> Non
 @pytest.mark.parametrize('encoding', ['compress', 'utf-9', 'gzip, gzip, gzip', 'x' * 9000])
 def test_an_unknown_encoding_is_bad(encoding: str) -> None:
     error = fetch_one(packed(b'x', encoding))
-    assert isinstance(error, BadBody)
+    assert isinstance(error, UndecodableBody)
     assert len(str(error)) < 200
 
 
@@ -137,7 +137,7 @@ def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str, make: Callable[[
 
 def test_empty_members_without_end_are_bad() -> None:
     error = fetch_one(packed(gzip.compress(b'') * 10_000, 'gzip'))
-    assert isinstance(error, BadBody)
+    assert isinstance(error, UndecodableBody)
     assert 'more than 4096 parts' in str(error)
 
 

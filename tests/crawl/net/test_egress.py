@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from silkline.crawl.net.egress import Egress
 from silkline.crawl.net.resolver import THREADS, LookupThreads, system_resolve
-from silkline.crawl.responses import EgressError, Refused, Unreachable
+from silkline.crawl.responses import EgressError, NoResponse, Refused
 
 from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one, resolving
 from tests.support.raw_site import answer, endless, raw_site, silent, slow
@@ -236,7 +236,7 @@ def test_the_time_is_for_all_hops() -> None:
     async def run() -> None:
         pages = {'/': slow(moved('/'), seconds_per_byte=0.005)}
         async with raw_site(pages) as site, egress() as out:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await out.follow(site.url(), max_hops=50, max_bytes=99, timeout_seconds=1)
             assert caught.value.kind == 'timeout'
             assert len(site.heads) < 8
@@ -251,7 +251,7 @@ def test_a_name_that_does_not_exist_is_unknown() -> None:
     async def run() -> None:
         async with egress(resolve=resolving({'empty.example': []})) as out:
             for host in ('no.example', 'empty.example'):
-                with pytest.raises(Unreachable, match=host) as caught:
+                with pytest.raises(NoResponse, match=host) as caught:
                     await fetch_from(out, f'http://{host}/')
                 assert caught.value.kind == 'dns_unknown'
 
@@ -276,7 +276,7 @@ def test_a_resolver_that_fails_is_another_matter() -> None:
 
     async def run() -> None:
         async with egress(resolve=resolve) as out:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, 'http://some.example/')
             assert caught.value.kind == 'dns'
 
@@ -290,7 +290,7 @@ def test_a_resolver_that_hangs_ends_with_the_time_of_the_request() -> None:
 
     async def run() -> None:
         async with egress(resolve=resolve) as out:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, 'http://some.example/', timeout_seconds=0.2)
             assert caught.value.kind == 'timeout'
 
@@ -458,7 +458,7 @@ def test_without_a_free_descriptor_an_address_is_out_of_reach_and_not_judged() -
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
     try:
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(NoResponse) as caught:
             out.read_url('http://8.8.8.8/')
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, mend
-from silkline.crawl.responses import Unreachable
+from silkline.crawl.responses import NoResponse
 
 from tests.support.egress import declines, egress, fetch_from, fetch_one
 from tests.support.raw_site import answer, raw_site, slow
@@ -92,7 +92,7 @@ def test_a_body_that_there_cannot_be_is_not_read(status: str, rest: bytes) -> No
 )
 def test_what_no_browser_takes_is_no_http(page: bytes) -> None:
     error = fetch_one(in_one_piece(page))
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NoResponse)
     assert error.kind == 'protocol'
 
 
@@ -223,7 +223,7 @@ def test_a_server_that_hangs_up_on_a_new_connection_is_asked_once(page: bytes) -
             writer.write(page)
 
         async with raw_site({'/': handler}) as site, egress() as out:
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, site.url())
             assert caught.value.kind == 'closed'
             assert len(site.heads) == 1
@@ -303,5 +303,5 @@ def test_a_packed_body_that_breaks_off_is_not_whole() -> None:
     whole = gzip.compress(text)
     page = answer(whole[:-1], length=len(whole), Content_Encoding='gzip', Connection='close')
     error = fetch_one(page)
-    assert isinstance(error, Unreachable)
+    assert isinstance(error, NoResponse)
     assert error.kind == 'closed'

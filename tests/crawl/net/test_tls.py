@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from silkline.crawl.net.tls import SystemTrust, hashed_directory, no_certificates
-from silkline.crawl.responses import Unreachable
+from silkline.crawl.responses import NoResponse
 
 from tests.support.certificates import Certificate
 from tests.support.egress import OK, egress, fetch_from, resolving
@@ -73,7 +73,7 @@ def test_another_certificate_is_not_trusted(
         rehash(system)
     other = Certificate.make('tls.example', tmp_path_factory.mktemp('other'))
 
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(NoResponse) as caught:
         fetch(other)
     assert caught.value.kind == 'tls'
 

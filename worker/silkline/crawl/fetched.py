@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from silkline import protocol
-from silkline.crawl.retries import Trouble
+from silkline.crawl.retries import RetryClass
 
 # page: links of a page. sitemap: the entries of a sitemap.
 LinkKind = Literal['page', 'sitemap']
@@ -20,7 +20,7 @@ class Fetched:
     bytes: int | None = None
     skip_reason: protocol.SkipReason | None = None
     error: str | None = None
-    trouble: Trouble | None = None
+    retry_class: RetryClass | None = None
     # What the site asked for, or what the fetcher wants.
     retry_after_seconds: float | None = None
     redirect: str | None = None

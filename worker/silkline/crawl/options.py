@@ -12,7 +12,7 @@ class CrawlError(Exception):
     """The options ask for something that is not here. The job fails and is not retried."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Defaults are the database's; they matter only where it is not asked: in tests."""
 
     url: str | None = None
@@ -38,7 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str | None = None
 
     @classmethod
-    def read(cls, payload: dict[str, Any]) -> 'Options':
+    def read(cls, payload: dict[str, Any]) -> 'CrawlOptions':
         try:
             options = msgspec.convert(payload, cls)
         except msgspec.ValidationError as error:

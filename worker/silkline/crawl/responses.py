@@ -2,9 +2,9 @@
 
     EgressError
     ├── Refused       nothing was sent, and nothing will be: the URL is skipped
-    ├── Unreachable   no complete response; `kind` decides whether it is retried
+    ├── NoResponse   no complete response; `kind` decides whether it is retried
     ├── TooLarge      more bytes than allowed, perhaps only after decompression
-    └── BadBody       the body's encoding is unknown or broken
+    └── UndecodableBody       the body's encoding is unknown or broken
 
 A message is one sentence that the owner of the crawl may see: it names the host as the URL has it,
 and never an address that it resolved to. Plugins import these from `silkline.plugins`.
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal['dns_unknown', 'dns', 'connect', 'timeout', 'closed', 'tls', 'protocol']
+NoResponseKind = Literal['dns_unknown', 'dns', 'connect', 'timeout', 'closed', 'tls', 'protocol']
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
@@ -48,19 +48,19 @@ class Refused(EgressError):
         self.skip_reason: Literal['forbidden_address', 'invalid_url'] = skip_reason
 
 
-class Unreachable(EgressError):
+class NoResponse(EgressError):
     """The server gave no complete response. Its `kind` decides whether the URL is retried."""
 
-    def __init__(self, message: str, kind: Kind) -> None:
+    def __init__(self, message: str, kind: NoResponseKind) -> None:
         super().__init__(message)
-        self.kind: Kind = kind
+        self.kind: NoResponseKind = kind
 
 
 class TooLarge(EgressError):
     """The body has more bytes than allowed. The URL is skipped."""
 
 
-class BadBody(EgressError):
+class UndecodableBody(EgressError):
     """The body cannot be decoded. The URL ends as an error."""
 
 

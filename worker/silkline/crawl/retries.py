@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import Literal
 
 # connection: no answer. server: an answer that says "not now". rate_limited: "not so fast".
-Trouble = Literal['connection', 'server', 'rate_limited']
+RetryClass = Literal['connection', 'server', 'rate_limited']
 
-# By the kind of what was `Unreachable`; the others stay as they are.
-TRY_AGAIN: Mapping[str, Trouble] = {
+# By the kind of what was `NoResponse`; the others stay as they are.
+RETRYABLE_KINDS: Mapping[str, RetryClass] = {
     'dns': 'connection',
     'connect': 'connection',
     'timeout': 'connection',
@@ -25,20 +25,20 @@ TRY_AGAIN: Mapping[str, Trouble] = {
 TRANSIENT = frozenset({408, 425, 500, 502, 504, *range(520, 525), 527, 530})
 RATE_LIMITED = frozenset({429, 503})
 # Whatever a site asks for, it is asked again within that time.
-LONGEST_PAUSE_SECONDS = 3600.0
+MAX_PAUSE_SECONDS = 3600.0
 
 
-def trouble_of(status: int) -> Trouble | None:
+def retry_class_of(status: int) -> RetryClass | None:
     """The class of an HTTP status that is worth another try; None for all others."""
     if status in RATE_LIMITED:
         return 'rate_limited'
     return 'server' if status in TRANSIENT else None
 
 
-def pause_seconds(nth: int, *, first_seconds: float) -> float:
+def retry_delay_seconds(nth: int, *, first_seconds: float) -> float:
     """Before the nth retry: doubled each time, and spread, so that URLs do not return together."""
     pause = first_seconds * 2 ** min(nth - 1, 30)
-    return min(pause, LONGEST_PAUSE_SECONDS) * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+    return min(pause, MAX_PAUSE_SECONDS) * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
 
 def retry_after_seconds(header: str | None, *, now: datetime | None = None) -> float | None:
@@ -56,7 +56,7 @@ def retry_after_seconds(header: str | None, *, now: datetime | None = None) -> f
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         seconds = (moment - (now or datetime.now(UTC))).total_seconds()
-    return min(seconds, LONGEST_PAUSE_SECONDS) if seconds > 0 else None
+    return min(seconds, MAX_PAUSE_SECONDS) if seconds > 0 else None
 
 
 def status_text(status: int) -> str:

@@ -18,7 +18,7 @@ MAX_METADATA_BYTES = 2 * 1024 * 1024
 MAX_METADATA_DEPTH = 50
 
 # Makes URLs of the links of a page.
-Joined = Callable[[Iterable[str]], list[str]]
+JoinLinks = Callable[[Iterable[str]], list[str]]
 
 
 class PluginExtractor:
@@ -41,7 +41,7 @@ class PageHooks:
         self._hooks = hooks
         self.names = [versioned(name, version_of(hook)) for name, hook in hooks]
 
-    def run(self, draft: PageDraft, *, joined: Joined) -> PageDraft:
+    def run(self, draft: PageDraft, *, joined: JoinLinks) -> PageDraft:
         """The page as the hooks leave it, with the errors of those that failed in its metadata."""
         errors: list[str] = []
         for name, hook in self._hooks:
@@ -66,7 +66,7 @@ class PageHooks:
 
 
 def checked_page(
-    draft: PageDraft, *, url: str, known: list[str] | None = None, joined: Joined
+    draft: PageDraft, *, url: str, known: list[str] | None = None, joined: JoinLinks
 ) -> PageDraft:
     """A draft that can be stored. TypeError or ValueError where a field is of a wrong type.
 

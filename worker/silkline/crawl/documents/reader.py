@@ -24,7 +24,7 @@ from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.extract import Extracted, Extractor, read_html
 from silkline.crawl.extract.facts import MAX_HREF
 from silkline.crawl.fetched import Fetched
-from silkline.crawl.options import Options
+from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES, Joiner, join
 from silkline.plugins import PageDraft
@@ -36,12 +36,12 @@ MAX_METADATA_HEADINGS = 200
 MAX_FACT = 5000
 
 
-class Reader:
+class PageReader:
     """Reads the responses of one crawl. `agent` is the crawler's product token."""
 
     def __init__(
         self,
-        options: Options,
+        options: CrawlOptions,
         *,
         agent: str,
         extractor: Extractor | None = None,

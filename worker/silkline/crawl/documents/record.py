@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from silkline import protocol
 from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Extractor
-from silkline.crawl.options import Options
+from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES
 
@@ -82,7 +82,9 @@ class Fingerprints:
         return hash(_ANCHOR.sub(b'', response.body)) if is_alike else size
 
 
-def made_with(options: Options, extractor: Extractor | None, *, hooks: Sequence[str] = ()) -> str:
+def made_with(
+    options: CrawlOptions, extractor: Extractor | None, *, hooks: Sequence[str] = ()
+) -> str:
     """What shapes a page apart from its content. `hooks` are names with versions."""
     name = extractor.name if extractor else EXTRACTOR
     version = extractor.version if extractor else EXTRACTOR_VERSION

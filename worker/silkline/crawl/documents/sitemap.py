@@ -21,7 +21,7 @@ MAX_AMPERSANDS = 1_000_000
 
 _GZIP = b'\x1f\x8b'
 _CHUNK = 64 * 1024
-_LONGEST_PIECE = 1024 * 1024
+_MAX_PIECE = 1024 * 1024
 _ROOT = re.compile(rb'<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]', re.IGNORECASE)
 _URL_LINE = re.compile(rb'https?://\S+[ \t]*(?:[\r\n]|\Z)', re.IGNORECASE)
 # One that begins no reference of XML's own; those in CDATA mean themselves.
@@ -49,11 +49,11 @@ def parse_sitemap(body: bytes) -> Sitemap:
     first, chunks = _begin(_chunks(body))
     if first[:1] != b'<' and first[:2] not in (b'\xff\xfe', b'\xfe\xff'):
         return _read_lines(first, chunks)
-    reader = _Reader()
+    reader = _SitemapParser()
     sitemap = reader.read(first, chunks)
     # In UTF-16 an ampersand is two bytes, and not looked for.
     if reader.is_broken and b'\0' not in first:
-        sitemap = _Reader().read(*_begin(_with_ampersands_escaped(_chunks(body))))
+        sitemap = _SitemapParser().read(*_begin(_with_ampersands_escaped(_chunks(body))))
     return sitemap
 
 
@@ -112,7 +112,7 @@ def _with_ampersands_escaped(chunks: Iterator[bytes]) -> Iterator[bytes]:
         opened = rest.rfind(b'<![CDATA[', 0, end)
         if opened > rest.rfind(b']]>', 0, end):
             end = opened
-        if not end and len(rest) > _LONGEST_PIECE:
+        if not end and len(rest) > _MAX_PIECE:
             end = len(rest)
         piece, count = _AMPERSAND.subn(_escaped, rest[:end])
         yield piece
@@ -127,11 +127,11 @@ def _escaped(found: re.Match[bytes]) -> bytes:
     return b'&amp;' if found[0] == b'&' else found[0]
 
 
-class _Full(Exception):
+class _LimitReached(Exception):
     """A limit is reached: what is read is all there will be."""
 
 
-class _Reader:
+class _SitemapParser:
     """Handlers of expat, which fill the two lists."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class _Reader:
             for chunk in chunks:
                 parser.Parse(chunk, False)
             parser.Parse(b'', True)
-        except _Full:
+        except _LimitReached:
             pass
         except (expat.ExpatError, ValueError, LookupError) as error:
             # NotASitemap is a ValueError; codecs that expat asks for raise the others.
@@ -176,11 +176,11 @@ class _Reader:
         if not self.open:
             self.root = local
             if local not in _ROOTS:
-                raise _Full
+                raise _LimitReached
         parent = self.open[-1] if self.open else ''
         self.open.append(local)
         if len(self.open) > MAX_DEPTH:
-            raise _Full
+            raise _LimitReached
         if local == 'loc' and parent in ('url', 'sitemap'):
             self.text = []
             self.length = 0
@@ -209,7 +209,7 @@ class _Reader:
         if link and len(link) <= MAX_LINK_LENGTH:
             (self.sitemaps if kind == 'sitemap' else self.pages)[link] = None
             if len(self.pages) + len(self.sitemaps) >= MAX_ENTRIES:
-                raise _Full
+                raise _LimitReached
 
 
 def _read_lines(first: bytes, chunks: Iterator[bytes]) -> Sitemap:

@@ -16,7 +16,7 @@ from silkline.crawl.urls import join, key_of
 MAX_HOPS = 10
 MAX_CHAINS = 10_000
 MAX_CHILD_SITEMAPS = 1000
-MOST_PER_MESSAGE = 1000
+MAX_PER_MESSAGE = 1000
 
 
 class Frontier:
@@ -25,7 +25,7 @@ class Frontier:
         self._scope = scope
         self._max_depth = max_depth
         # Whether anything was handed in that may be fetched; the loop takes it back.
-        self.has_news = False
+        self.has_new_urls = False
         self._seen = SeenUrls()
         # Apart: a URL that was found too deep may be found again on a shorter way.
         self._too_deep = SeenUrls(max_entries=50_000)
@@ -67,10 +67,10 @@ class Frontier:
         )
 
     async def _send(self, found: Sequence[protocol.FoundUrl]) -> None:
-        self.has_news = self.has_news or any(one.skip_reason is None for one in found)
-        for first in range(0, len(found), MOST_PER_MESSAGE):
+        self.has_new_urls = self.has_new_urls or any(one.skip_reason is None for one in found)
+        for first in range(0, len(found), MAX_PER_MESSAGE):
             await self._channel.send(
-                protocol.Discovered(urls=list(found[first : first + MOST_PER_MESSAGE]))
+                protocol.Discovered(urls=list(found[first : first + MAX_PER_MESSAGE]))
             )
 
     async def redirect(self, task: protocol.Task, fetched: Fetched, target: str) -> None:
@@ -119,7 +119,7 @@ class Frontier:
 
     def is_trapped(self, url: str) -> bool:
         """Whether a URL has turned out to be of a trap since it was found. A start never is."""
-        return self._scope.echoes.is_parked(url) and url not in self._scope.starts
+        return self._scope.duplicates.is_blocked(url) and url not in self._scope.starts
 
     async def finish(
         self, task: protocol.Task, fetched: Fetched, *, canonical_key: UUID | None = None

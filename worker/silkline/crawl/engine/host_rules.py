@@ -12,12 +12,12 @@ from silkline import protocol
 from silkline.crawl.charsets import decode
 from silkline.crawl.engine.hosts import Host
 from silkline.crawl.engine.robots import Robots, verdict_of
-from silkline.crawl.responses import EgressError, Refused, Unreachable
+from silkline.crawl.responses import EgressError, NoResponse, Refused
 from silkline.crawl.retries import (
-    LONGEST_PAUSE_SECONDS,
-    TRY_AGAIN,
-    pause_seconds,
+    MAX_PAUSE_SECONDS,
+    RETRYABLE_KINDS,
     retry_after_seconds,
+    retry_delay_seconds,
     status_text,
 )
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 24 * 3600.0
 # Longer than a host is ever left alone.
-STREAK_FRESH_SECONDS = 2 * LONGEST_PAUSE_SECONDS
+STREAK_FRESH_SECONDS = 2 * MAX_PAUSE_SECONDS
 # RFC 9309: at least 500 KiB are read. What comes after them is left out.
 MAX_ROBOTS_BYTES = 512 * 1024
 MAX_HOPS = 5
 # Between two tries, with a slot of the worker held meanwhile.
-LONGEST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 # A longer Crawl-delay would hold a crawl for days; then the site is served at this pace.
-LONGEST_DELAY_SECONDS = 300.0
+MAX_DELAY_SECONDS = 300.0
 
 
-class Manners:
+class HostRules:
     """Gets hosts ready. Without an egress every host is ready at once: there is no network."""
 
     def __init__(
@@ -67,15 +67,15 @@ class Manners:
         """Take over what is known, fetch what is not."""
         loop = asyncio.get_running_loop()
         if known is not None:
-            host.leave_alone(loop.time(), known.backoff_seconds or 0.0)
+            host.back_off(loop.time(), known.backoff_seconds or 0.0)
             # Patience goes on counting where an earlier attempt left off.
             if known.age_seconds is not None and known.age_seconds < STREAK_FRESH_SECONDS:
-                host.pauses = known.error_streak
+                host.backoffs = known.error_streak
         if self._egress is not None:
-            if known is not None and is_fresh(known):
-                self._obey(host, known.robots_status or 0, known.robots_txt)
+            if known is not None and has_fresh_robots(known):
+                self._apply(host, known.robots_status or 0, known.robots_txt)
             else:
-                await asyncio.sleep(max(host.alone_until - loop.time(), 0))
+                await asyncio.sleep(max(host.backoff_until - loop.time(), 0))
                 await self._learn(host, self._egress, f'{scheme}://{host.name}/robots.txt')
         host.is_ready = True
 
@@ -83,13 +83,13 @@ class Manners:
         nth = 1
         while True:
             try:
-                status, text, patience_seconds, error = await self._fetch(egress, url)
+                status, text, wait_seconds, error = await self._fetch(egress, url)
             except Refused:
                 # Pages are refused by the same rules. Of no interest to other workers, which may
                 # have others.
                 return
             if error is None and verdict_of(status) != 'unavailable':
-                delay = self._obey(host, status, text)
+                delay = self._apply(host, status, text)
                 await self._channel.send(
                     protocol.HostFact(
                         host=host.name,
@@ -100,18 +100,18 @@ class Manners:
                 )
                 return
             why = f'its robots.txt cannot be had: {error or status_text(status)}'
-            is_final = isinstance(error, Unreachable) and error.kind not in TRY_AGAIN
+            is_final = isinstance(error, NoResponse) and error.kind not in RETRYABLE_KINDS
             if is_final or nth == self._tries:
                 break
-            pause = patience_seconds or pause_seconds(nth, first_seconds=host.retry_seconds)
-            pause = min(pause, LONGEST_WAIT_SECONDS)
-            await self._say(f'{host.name}: {why}; trying again in {pause:.0f} s')
+            pause = wait_seconds or retry_delay_seconds(nth, first_seconds=host.retry_seconds)
+            pause = min(pause, MAX_WAIT_SECONDS)
+            await self._log(f'{host.name}: {why}; trying again in {pause:.0f} s')
             await asyncio.sleep(pause)
             nth += 1
         if not self._obeys:
             return
         host.give_up(why, reason='host_unavailable')
-        await self._say(f'{host.name}: {why}; none of its pages is fetched')
+        await self._log(f'{host.name}: {why}; none of its pages is fetched')
         await self._channel.send(protocol.HostFact(host=host.name, last_error=why[:2000]))
 
     async def _fetch(
@@ -133,14 +133,14 @@ class Manners:
         if 300 <= response.status < 400:
             # RFC 9309: after five redirects it counts as not there.
             return 404, None, None, None
-        patience_seconds = retry_after_seconds(response.headers.get('Retry-After'))
+        wait_seconds = retry_after_seconds(response.headers.get('Retry-After'))
         text, _ = decode(
             response.body[:MAX_ROBOTS_BYTES], 'text/plain; charset=utf-8', is_html=False
         )
         is_rules = verdict_of(response.status) == 'rules'
-        return response.status, text if is_rules else None, patience_seconds, None
+        return response.status, text if is_rules else None, wait_seconds, None
 
-    def _obey(self, host: Host, status: int, text: str | None) -> float | None:
+    def _apply(self, host: Host, status: int, text: str | None) -> float | None:
         if verdict_of(status) != 'rules' or not text:
             return None
         robots = Robots.parse(text)
@@ -150,15 +150,15 @@ class Manners:
             host.robots = robots
         if delay is None or not self._obeys:
             return delay
-        delay = min(delay, LONGEST_DELAY_SECONDS)
-        host.floor_seconds = max(host.floor_seconds, delay)
+        delay = min(delay, MAX_DELAY_SECONDS)
+        host.min_delay_seconds = max(host.min_delay_seconds, delay)
         return delay
 
-    async def _say(self, text: str) -> None:
+    async def _log(self, text: str) -> None:
         await self._channel.send(protocol.Log(level='warning', message=text[:2000]))
 
 
-def is_fresh(known: protocol.KnownHost) -> bool:
+def has_fresh_robots(known: protocol.KnownHost) -> bool:
     return (
         known.robots_status is not None
         and known.robots_age_seconds is not None

@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from silkline import __version__, protocol
-from silkline.crawl.options import CrawlError, Options
+from silkline.crawl.options import CrawlError, CrawlOptions
 
 if TYPE_CHECKING:
     from silkline.crawl.documents.job_kinds import PluginJobKind
     from silkline.crawl.engine.strategies import Strategy
     from silkline.crawl.fetched import Fetcher
-    from silkline.crawl.fetchers.http import Get, Reader
+    from silkline.crawl.fetchers.http import DocumentReader, FetchUrl
     from silkline.crawl.net.egress import Egress
 
 # What robots.txt knows this crawler by.
@@ -30,12 +30,12 @@ USER_AGENT = f'{TOKEN}/{__version__}'
 async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.Done:
     """Crawl until the frontier has drained or the user wants otherwise."""
     from silkline.crawl.engine.frontier import Frontier
-    from silkline.crawl.engine.host_rules import Manners
-    from silkline.crawl.engine.loop import Crawl
+    from silkline.crawl.engine.host_rules import HostRules
+    from silkline.crawl.engine.loop import CrawlLoop
     from silkline.crawl.engine.scope import Scope
     from silkline.crawl.engine.visits import Visits
 
-    options = Options.read(start.payload)
+    options = CrawlOptions.read(start.payload)
     kind = kind_of(start)
     strategy = strategy_for(start, options, kind)
     starts = options.starts if kind is None else strategy.starts(())
@@ -49,7 +49,7 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
     max_depth = options.max_depth if options.strategy == 'site' else 1000
     frontier = Frontier(channel, scope, max_depth=max_depth)
     async with fetcher_for(start, options, channel, kind) as (fetcher, egress):
-        manners = Manners(
+        host_rules = HostRules(
             channel,
             egress if options.obey_robots or options.strategy == 'sitemap' else None,
             agent=agent_of(options),
@@ -58,11 +58,11 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
             timeout_seconds=options.timeout_seconds,
             concurrency=options.concurrency,
         )
-        crawl = Crawl(
+        crawl = CrawlLoop(
             channel,
-            Visits(channel, fetcher, frontier, manners, strategy, options),
+            Visits(channel, fetcher, frontier, host_rules, strategy, options),
             frontier,
-            manners,
+            host_rules,
             strategy,
             options,
             first_url=starts[0],
@@ -91,16 +91,19 @@ def kind_of(start: protocol.Start) -> 'PluginJobKind | None':
 
 
 def strategy_for(
-    start: protocol.Start, options: Options, kind: 'PluginJobKind | None'
+    start: protocol.Start, options: CrawlOptions, kind: 'PluginJobKind | None'
 ) -> 'Strategy':
-    from silkline.crawl.engine.strategies import Site, strategy_of
+    from silkline.crawl.engine.strategies import SiteStrategy, strategy_of
 
-    return strategy_of(options) if kind is None else Site(kind.starts(start.payload))
+    return strategy_of(options) if kind is None else SiteStrategy(kind.starts(start.payload))
 
 
 @asynccontextmanager
 async def fetcher_for(
-    start: protocol.Start, options: Options, channel: protocol.Channel, kind: 'PluginJobKind | None'
+    start: protocol.Start,
+    options: CrawlOptions,
+    channel: protocol.Channel,
+    kind: 'PluginJobKind | None',
 ) -> 'AsyncGenerator[tuple[Fetcher, Egress | None]]':
     """The fetcher that the job names, open as long as the crawl runs, and its way out."""
     if options.fetcher == 'null':
@@ -130,7 +133,7 @@ async def fetcher_for(
 
 
 @asynccontextmanager
-async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
+async def way_for(options: CrawlOptions, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]':
     if options.fetcher == 'http':
         yield egress.fetch
     elif options.fetcher == 'browser':
@@ -149,10 +152,13 @@ async def way_for(options: Options, egress: 'Egress') -> 'AsyncGenerator[Get]':
 
 
 async def reader_for(
-    start: protocol.Start, options: Options, channel: protocol.Channel, kind: 'PluginJobKind | None'
-) -> 'Reader':
+    start: protocol.Start,
+    options: CrawlOptions,
+    channel: protocol.Channel,
+    kind: 'PluginJobKind | None',
+) -> 'DocumentReader':
     """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
-    from silkline.crawl.documents.reader import Reader
+    from silkline.crawl.documents.reader import PageReader
 
     if kind is not None:
         from silkline.crawl.documents.job_kinds import JobKindReader
@@ -169,10 +175,10 @@ async def reader_for(
         hooks = PageHooks(found) if found else None
         if options.extractor != 'default':
             extractor = PluginExtractor.load(options.extractor)
-    return Reader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
+    return PageReader(options, agent=agent_of(options), extractor=extractor, hooks=hooks)
 
 
-def agent_of(options: Options) -> str:
+def agent_of(options: CrawlOptions) -> str:
     """The product token of the user agent, which robots.txt may name."""
     from silkline.crawl.engine.robots import product_token
 

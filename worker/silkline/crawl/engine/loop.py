@@ -14,35 +14,35 @@ from urllib.parse import urlsplit
 
 from silkline import protocol
 from silkline.crawl.engine.frontier import Frontier
-from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host, Hosts
 from silkline.crawl.engine.strategies import Strategy
 from silkline.crawl.engine.visits import Visits
-from silkline.crawl.options import Options
+from silkline.crawl.options import CrawlOptions
 from silkline.crawl.urls import host_of, join
 
 # URLs are leased for about a second ahead, and for no more than this.
-MOST_AHEAD = 400
+MAX_AHEAD = 400
 # More are asked for when so many have ended: a checkpoint saves and leases at once.
-ASK_EACH = 60
+ASK_EVERY = 60
 # Whoever kills the worker kills what is not saved: so many, and those being fetched.
-MOST_UNSAVED = 100
+MAX_UNSAVED = 100
 # Of one message: each may bring half a megabyte of robots.txt.
 HOSTS_PER_ASK = 16
 LINKS_PER_ASK = 200
 # Between two calls while there is something to do meanwhile.
 GATHER_SECONDS = 0.05
 STARVED_SECONDS = 0.5
-LONGEST_PATIENCE_SECONDS = 1.0
+MAX_PATIENCE_SECONDS = 1.0
 # A crawl that has to wait longer than this gives its slot back meanwhile.
 LATER_SECONDS = 120.0
 # Answers in a row that make no sense; then the job begins anew.
-MOST_RIDDLES = 5
+MAX_INCONSISTENT_ANSWERS = 5
 
 Reason = Literal['drained', 'pause', 'stop', 'later']
 
 
-class Crawl:
+class CrawlLoop:
     """One run over the frontier of a job."""
 
     def __init__(
@@ -50,34 +50,34 @@ class Crawl:
         channel: protocol.Channel,
         visits: Visits,
         frontier: Frontier,
-        manners: Manners,
+        host_rules: HostRules,
         strategy: Strategy,
-        options: Options,
+        options: CrawlOptions,
         *,
         first_url: str,
     ) -> None:
         self.channel = channel
         self.visits = visits
         self.frontier = frontier
-        self.manners = manners
+        self.host_rules = host_rules
         self.strategy = strategy
         self.options = options
         self.first_url = join(first_url, '') or first_url
         self.hosts = Hosts(
             concurrency=options.concurrency,
-            floor_seconds=options.delay_seconds,
+            min_delay_seconds=options.delay_seconds,
             retry_seconds=options.retry_seconds,
         )
         # Set when a page has ended: there may be new URLs, and there is room for more.
-        self.moved = asyncio.Event()
+        self.changed = asyncio.Event()
         # Leased, and laid aside while the user wants no more: a resumed crawl goes on with them.
-        self._aside: list[protocol.Task] = []
+        self._deferred: list[protocol.Task] = []
         self._preparing: set[asyncio.Task[None]] = set()
         self._ended = 0
         # How many of the ended are known to be in the database.
         self._saved = 0
         self._has_saved = asyncio.Event()
-        self._most_unsaved = MOST_UNSAVED + options.concurrency
+        self._most_unsaved = MAX_UNSAVED + options.concurrency
         self._ahead = 2 * options.concurrency
         self._asked_at = time.monotonic()
         self._ended_before = 0
@@ -90,7 +90,7 @@ class Crawl:
             reason, seconds = await self._feed()
             for task in (dispatching, *self._preparing):
                 task.cancel()
-        await self._leave_word()
+        await self._share_backoffs()
         return protocol.Done(
             reason=reason,
             result=dict(result()),
@@ -107,35 +107,35 @@ class Crawl:
             while not first.is_ready:
                 if self.channel.leaving.is_set():
                     return
-                self.moved.clear()
-                await self._wait_for_move(LONGEST_PATIENCE_SECONDS)
+                self.changed.clear()
+                await self._wait_for_change(MAX_PATIENCE_SECONDS)
         await self.frontier.begin(self.strategy.starts(first.sitemaps))
 
     async def _feed(self) -> tuple[Reason, float]:
         """Keep URLs in line; return when nothing is open and all is handed in."""
-        riddles = 0
+        inconsistent = 0
         while True:
             if self.channel.leaving.is_set():
                 if (reason := await self._hand_in()) is not None:
                     return reason, 0.0
                 continue
-            self.moved.clear()
+            self.changed.clear()
             answer = await self._ask(self._ahead - self._held)
             if answer.drained and not self._held:
                 return 'drained', 0.0
-            is_riddle = not (answer.tasks or answer.pending or self._held)
-            riddles = riddles + 1 if is_riddle else 0
-            if riddles > MOST_RIDDLES:
+            is_inconsistent = not (answer.tasks or answer.pending or self._held)
+            inconsistent = inconsistent + 1 if is_inconsistent else 0
+            if inconsistent > MAX_INCONSISTENT_ANSWERS:
                 raise RuntimeError('the queue holds URLs in progress that this crawl does not have')
             if (seconds := await self._wait_until_asking_helps(answer)) > LATER_SECONDS:
-                self.hosts.drop_lines()
+                self.hosts.drop_queued()
                 return 'later', seconds
 
     async def _ask(self, count: int) -> protocol.Tasks:
         """Hand in, get URLs, and learn about hosts and unchanged pages."""
         asked = sorted(self.hosts.unknown)[:HOSTS_PER_ASK]
         self.hosts.unknown.difference_update(asked)
-        self.frontier.has_news = False
+        self.frontier.has_new_urls = False
         # Unchanged pages are handed in when their links have come.
         ended = self._ended - len(self.visits.unchanged)
         answer = await self.channel.want_tasks(
@@ -149,7 +149,7 @@ class Crawl:
         self._has_saved.set()
         self.frontier.take_redirected_starts(answer.redirected_starts)
         if self.channel.leaving.is_set():
-            self._aside += answer.tasks
+            self._deferred += answer.tasks
         else:
             for task in answer.tasks:
                 self.hosts.put(task)
@@ -166,17 +166,17 @@ class Crawl:
         return answer
 
     async def _prepare(self, host: Host, known: protocol.KnownHost | None) -> None:
-        scheme = urlsplit(host.line[0].url if host.line else self.first_url).scheme
-        await self.manners.prepare(host, known, scheme=scheme)
-        self.moved.set()
-        self.hosts.poke()
+        scheme = urlsplit(host.queue[0].url if host.queue else self.first_url).scheme
+        await self.host_rules.prepare(host, known, scheme=scheme)
+        self.changed.set()
+        self.hosts.wake()
 
     def _pace(self) -> None:
         """Lease for about a second ahead."""
         now = time.monotonic()
         rate = (self._ended - self._ended_before) / max(now - self._asked_at, 0.01)
         self._asked_at, self._ended_before = now, self._ended
-        self._ahead = int(max(2 * self.options.concurrency, min(rate, MOST_AHEAD)))
+        self._ahead = int(max(2 * self.options.concurrency, min(rate, MAX_AHEAD)))
 
     async def _wait_until_asking_helps(self, answer: protocol.Tasks) -> float:
         """Until the database may have something to do. Answers for how long it has not."""
@@ -187,7 +187,7 @@ class Crawl:
         while not self.channel.leaving.is_set():
             now = clock()
             waited_seconds = now - asked_at
-            has_more = self.frontier.has_news or more_at <= now
+            has_more = self.frontier.has_new_urls or more_at <= now
             if self.hosts.unknown or self.visits.unchanged:
                 if waited_seconds >= GATHER_SECONDS or not self.hosts.open:
                     return 0.0
@@ -196,42 +196,42 @@ class Crawl:
                     return 0.0
                 if more_at - now > LATER_SECONDS:
                     return more_at - now
-            elif self._ended - self._saved >= ASK_EACH:
+            elif self._ended - self._saved >= ASK_EVERY:
                 return 0.0
             elif has_more and self._held <= low and waited_seconds >= GATHER_SECONDS:
                 return 0.0
             elif has_more and self._is_starved(now) and waited_seconds >= STARVED_SECONDS:
                 # URLs of other hosts may be behind those in line.
-                self._ahead = min(2 * self._held + self.options.concurrency, MOST_AHEAD)
+                self._ahead = min(2 * self._held + self.options.concurrency, MAX_AHEAD)
                 return 0.0
-            elif not self.hosts.open and (not has_more or self._held >= MOST_AHEAD):
+            elif not self.hosts.open and (not has_more or self._held >= MAX_AHEAD):
                 seconds = self.hosts.wait_seconds(now)
                 if not has_more:
                     seconds = min(seconds, more_at - now)
                 if seconds > LATER_SECONDS:
                     return seconds
-            self.moved.clear()
+            self.changed.clear()
             # Often enough to see what ripens; a page that ends comes sooner.
             is_ripening = has_more or self.hosts.unknown or self.visits.unchanged
-            await self._wait_for_move(
+            await self._wait_for_change(
                 GATHER_SECONDS
                 if is_ripening
-                else min(max(more_at - now, GATHER_SECONDS), LONGEST_PATIENCE_SECONDS)
+                else min(max(more_at - now, GATHER_SECONDS), MAX_PATIENCE_SECONDS)
             )
         return 0.0
 
     def _is_starved(self, now: float) -> bool:
-        return self._held < MOST_AHEAD and self.hosts.is_starved(now)
+        return self._held < MAX_AHEAD and self.hosts.is_starved(now)
 
     @property
     def _held(self) -> int:
         """URLs that are leased and have not ended."""
-        return self.hosts.open + self.hosts.in_line + len(self.visits.unchanged)
+        return self.hosts.open + self.hosts.queued + len(self.visits.unchanged)
 
-    async def _wait_for_move(self, seconds: float) -> None:
+    async def _wait_for_change(self, seconds: float) -> None:
         """Until a page ends, the user wants something, or the time is over."""
         waits = [
-            asyncio.ensure_future(event.wait()) for event in (self.moved, self.channel.leaving)
+            asyncio.ensure_future(event.wait()) for event in (self.changed, self.channel.leaving)
         ]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -241,23 +241,23 @@ class Crawl:
 
     async def _hand_in(self) -> Literal['pause', 'stop'] | None:
         """Finish what is open, and leave the rest; None if the user has thought again."""
-        self._aside += self.hosts.drop_lines()
+        self._deferred += self.hosts.drop_queued()
         while self.hosts.open:
-            self.moved.clear()
-            await self.moved.wait()
+            self.changed.clear()
+            await self.changed.wait()
         # The answer may bring another command: a resumed crawl goes on.
         await self.channel.want_tasks(protocol.WantTasks(count=0))
         if self.channel.command in ('pause', 'stop'):
             return self.channel.command
-        aside, self._aside = self._aside, []
+        aside, self._deferred = self._deferred, []
         for task in aside:
             self.hosts.put(task)
         return None
 
-    async def _leave_word(self) -> None:
+    async def _share_backoffs(self) -> None:
         """Tell whoever crawls these hosts next how long they want to be left alone."""
         now = asyncio.get_running_loop().time()
-        for name, seconds in self.hosts.pauses_left(now).items():
+        for name, seconds in self.hosts.remaining_backoffs(now).items():
             await self.channel.send(protocol.HostFact(host=name, backoff_seconds=seconds))
 
     # Fetching
@@ -275,8 +275,8 @@ class Crawl:
             await self.visits.visit(host, task)
         finally:
             self._ended += 1
-            self.hosts.put_back(host)
-            self.moved.set()
+            self.hosts.release(host)
+            self.changed.set()
 
 
 def seconds_to_more(answer: protocol.Tasks) -> float:

@@ -75,12 +75,12 @@ class Robots:
         groups: dict[str, list[Membership]] = {}
         sitemaps: dict[str, None] = {}
         # The lines before any group are one that nobody belongs to.
-        group = Group()
+        group = RobotsGroup()
         for line in _LINE_END.split(text.removeprefix('\ufeff')):
             name, value = _name_and_value(line.partition('#')[0])
             if name == 'agent':
                 if group.is_closed:
-                    group = Group()
+                    group = RobotsGroup()
                 group.size += 1
                 memberships = groups.setdefault(_line_token(value), [])
                 if not memberships or memberships[-1].group is not group:
@@ -130,7 +130,7 @@ class Robots:
 
 
 @dataclass(slots=True)
-class Group:
+class RobotsGroup:
     """User-agent lines and the rules below them. Agents share it: many times many is too many."""
 
     patterns: dict[tuple[str, bool], None] = field(default_factory=dict[tuple[str, bool], None])
@@ -158,7 +158,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    group: Group
+    group: RobotsGroup
     position: int
 
 

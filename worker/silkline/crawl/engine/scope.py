@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
-from silkline.crawl.engine.traps import Echoes, is_trap
+from silkline.crawl.engine.traps import DuplicateDetector, is_trap
 from silkline.crawl.urls import host_of, join
 from silkline.protocol import SkipReason
 
 MAX_PATTERN_LENGTH = 1_000
 MAX_KNOWN_SITES = 2_000
 
-Kind = Literal['host', 'domain', 'prefix']
+ScopeKind = Literal['host', 'domain', 'prefix']
 
 
 class Scope:
@@ -27,12 +27,12 @@ class Scope:
         self,
         starts: Sequence[str],
         *,
-        kind: Kind,
+        kind: ScopeKind,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> None:
         """ValueError names the first pattern that is none, and why."""
-        self.kind: Kind = kind
+        self.kind: ScopeKind = kind
         self.includes = compile_patterns(include, name='include')
         self.excludes = compile_patterns(exclude, name='exclude')
         self.starts: set[str] = set()
@@ -40,7 +40,7 @@ class Scope:
         self.places: dict[str, set[str]] = {}
         # Scheme and authority to the paths that are in scope there, None for out of scope.
         self.known_sites: dict[str, tuple[str, ...] | None] = {}
-        self.echoes = Echoes()
+        self.duplicates = DuplicateDetector()
         for start in starts:
             self.extend(start)
 
@@ -68,7 +68,7 @@ class Scope:
             self.excludes is not None and self.excludes(url)
         ):
             reason = 'excluded'
-        elif is_trap(url) or self.echoes.is_parked(url):
+        elif is_trap(url) or self.duplicates.is_blocked(url):
             reason = 'trap'
         else:
             return None
@@ -76,7 +76,7 @@ class Scope:
 
     def saw(self, url: str, content_hash: str) -> None:
         """Take in a fetched page, so that shapes which only echo are judged as traps."""
-        self.echoes.saw(url, content_hash)
+        self.duplicates.saw(url, content_hash)
 
     def _learn(self, site: str) -> tuple[str, ...] | None:
         places = self.places.get(self._place_of(site + '/'))

@@ -5,7 +5,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from silkline.crawl.fetched import LinkKind
-from silkline.crawl.options import CrawlError, Options
+from silkline.crawl.options import CrawlError, CrawlOptions
 from silkline.crawl.urls import join
 
 SITEMAP_ENDINGS = ('.xml', '.xml.gz', '.txt')
@@ -24,7 +24,7 @@ class Strategy(Protocol):
         ...
 
 
-class Listed:
+class ListStrategy:
     """`page` and `list`: these URLs, and no other."""
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -37,14 +37,14 @@ class Listed:
         return False
 
 
-class Site(Listed):
+class SiteStrategy(ListStrategy):
     """`site`: whatever can be reached by links, breadth first."""
 
     def follows(self, kind: LinkKind, *, depth: int) -> bool:
         return True
 
 
-class BySitemap:
+class SitemapStrategy:
     """`sitemap`: what the sitemaps of a site name."""
 
     def __init__(self, url: str) -> None:
@@ -61,7 +61,7 @@ class BySitemap:
         return kind == 'sitemap' and depth < MAX_SITEMAP_DEPTH
 
 
-class ByLlmsTxt:
+class LlmsTxtStrategy:
     """`llms_txt`: what the llms.txt of a site links to."""
 
     def __init__(self, url: str) -> None:
@@ -76,19 +76,19 @@ class ByLlmsTxt:
         return kind == 'page' and depth == 0
 
 
-def strategy_of(options: Options) -> Strategy:
+def strategy_of(options: CrawlOptions) -> Strategy:
     starts = options.starts
     if not starts:
         raise CrawlError('there is no URL to begin with')
     match options.strategy:
         case 'page' | 'list':
-            return Listed(starts)
+            return ListStrategy(starts)
         case 'site':
-            return Site(starts)
+            return SiteStrategy(starts)
         case 'sitemap':
-            return BySitemap(starts[0])
+            return SitemapStrategy(starts[0])
         case 'llms_txt':
-            return ByLlmsTxt(starts[0])
+            return LlmsTxtStrategy(starts[0])
 
 
 def at_root(url: str, path: str) -> str:

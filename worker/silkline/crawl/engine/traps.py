@@ -1,8 +1,8 @@
 """Guards against places where a site never ends: growing paths, calendars, echoing pages.
 
-Everything but `Echoes` looks at the URL alone, so that a crawl decides after a restart as it did
-before, with nothing to remember. The rules are made to let real sites pass: numbered pages,
-dated articles and archives are never counted or cut. docs/reference/crawling.md says what is.
+Everything but `DuplicateDetector` looks at the URL alone, so that a crawl decides after a restart
+as it did before, with nothing to remember. The rules are made to let real sites pass: numbered
+pages, dated articles and archives are never cut. docs/reference/crawling.md has the rules.
 """
 
 import re
@@ -14,7 +14,7 @@ from silkline.crawl.urls import MAX_URL_LENGTH
 MAX_SEGMENTS = 20
 MAX_PARAMETERS = 20
 MAX_RUN = 2
-MAX_ECHOES = 20
+MAX_DUPLICATES = 20
 
 View = Literal['year', 'month', 'week', 'day']
 
@@ -93,7 +93,7 @@ def shape_of(url: str) -> str:
     return f'{_DIGITS.sub("0", head)}?{"&".join(names)}'
 
 
-class Echoes:
+class DuplicateDetector:
     """Shapes of URLs behind which one page comes back again and again.
 
     Twenty different URLs of one shape in a row with the same content, and the shape is parked:
@@ -104,10 +104,10 @@ class Echoes:
     def __init__(self, *, max_shapes: int = 5_000) -> None:
         self.max_shapes = max_shapes
         self.runs: dict[str, tuple[str, int]] = {}
-        self.parked: dict[str, None] = {}
+        self.blocked: dict[str, None] = {}
 
     def saw(self, url: str, content_hash: str) -> bool:
-        """Take in a page that was fetched; whether its shape is parked now."""
+        """Take in a page that was fetched; whether its shape is blocked now."""
         # Only numbers and queries make shapes without end.
         if '?' not in url and not _DIGITS.search(url, url.find('/', 8)):
             return False
@@ -117,14 +117,14 @@ class Echoes:
         self.runs[shape] = (content_hash, count)
         if len(self.runs) > self.max_shapes:
             self.runs.pop(next(iter(self.runs)))
-        if count >= MAX_ECHOES:
-            self.parked[shape] = None
-            if len(self.parked) > self.max_shapes:
-                self.parked.pop(next(iter(self.parked)))
-        return shape in self.parked
+        if count >= MAX_DUPLICATES:
+            self.blocked[shape] = None
+            if len(self.blocked) > self.max_shapes:
+                self.blocked.pop(next(iter(self.blocked)))
+        return shape in self.blocked
 
-    def is_parked(self, url: str) -> bool:
-        return bool(self.parked) and shape_of(url) in self.parked
+    def is_blocked(self, url: str) -> bool:
+        return bool(self.blocked) and shape_of(url) in self.blocked
 
 
 def _goes_in_circles(path: str) -> bool:

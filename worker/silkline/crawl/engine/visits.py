@@ -13,19 +13,19 @@ import msgspec
 
 from silkline import protocol
 from silkline.crawl.engine.frontier import Frontier
-from silkline.crawl.engine.host_rules import Manners
+from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host
 from silkline.crawl.engine.strategies import Strategy
 from silkline.crawl.fetched import Fetched, Fetcher
-from silkline.crawl.options import Options
-from silkline.crawl.retries import pause_seconds
+from silkline.crawl.options import CrawlOptions
+from silkline.crawl.retries import retry_delay_seconds
 from silkline.crawl.urls import key_of
 
 # Redirects between spellings of one URL, which are one URL of the frontier.
 MAX_RESPELLINGS = 5
 # How often one URL may be refused for the sake of its host, beside its tries.
 MAX_REFUSALS = 4
-MOST_REFUSED = 10_000
+MAX_REFUSED = 10_000
 
 
 class Visits:
@@ -34,14 +34,14 @@ class Visits:
         channel: protocol.Channel,
         fetcher: Fetcher,
         frontier: Frontier,
-        manners: Manners,
+        host_rules: HostRules,
         strategy: Strategy,
-        options: Options,
+        options: CrawlOptions,
     ) -> None:
         self._channel = channel
         self._fetcher = fetcher
         self._frontier = frontier
-        self._manners = manners
+        self._host_rules = host_rules
         self._strategy = strategy
         self._options = options
         # Pages that have not changed, which end when their stored links are here.
@@ -51,18 +51,18 @@ class Visits:
     async def visit(self, host: Host, task: protocol.Task) -> None:
         if host.refusal is not None:
             await self._frontier.finish(task, refused(host))
-        elif not self._manners.allows(host, task.url):
+        elif not self._host_rules.allows(host, task.url):
             await self._frontier.skip(task, 'robots')
         elif self._frontier.is_trapped(task.url):
             await self._frontier.skip(task, 'trap')
         else:
             await self._channel.send(protocol.Begun(url_key=task.url_key, url=task.url))
-            begun_at = asyncio.get_running_loop().time()
+            started_at = asyncio.get_running_loop().time()
             fetched = await self._fetch(host, task)
-            if fetched.trouble is not None:
-                await self._take_trouble(host, task, fetched, begun_at)
+            if fetched.retry_class is not None:
+                await self._handle_failure(host, task, fetched, started_at)
             else:
-                await self._settle(host, task, fetched, begun_at)
+                await self._handle_answer(host, task, fetched, started_at)
 
     async def _fetch(self, host: Host, task: protocol.Task) -> Fetched:
         fetched = await self._fetcher.fetch(task)
@@ -76,17 +76,17 @@ class Visits:
                     error='redirect loop: it leads to itself, as sites do that want cookies',
                 )
             tried.add(target)
-            await asyncio.sleep(host.floor_seconds + host.extra_seconds)
+            await asyncio.sleep(host.min_delay_seconds + host.added_delay_seconds)
             fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
         return fetched
 
-    async def _settle(
-        self, host: Host, task: protocol.Task, fetched: Fetched, begun_at: float
+    async def _handle_answer(
+        self, host: Host, task: protocol.Task, fetched: Fetched, started_at: float
     ) -> None:
         # What a browser takes to draw a page says nothing about the host.
         seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
         is_answer = fetched.http_status is not None
-        if is_answer and host.went_well(seconds, begun_at=begun_at):
+        if is_answer and host.record_success(seconds, started_at=started_at):
             await self._channel.send(
                 protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
             )
@@ -102,9 +102,9 @@ class Visits:
         if (
             canonical is not None
             and self._strategy.follows('page', depth=task.depth)
-            and self._manners.allows(host, canonical)
+            and self._host_rules.allows(host, canonical)
         ):
-            page = fetched.page and fetched_whole_next_time(fetched.page)
+            page = fetched.page and without_revalidation(fetched.page)
             await self._frontier.prefer(task, replace(fetched, page=page), canonical)
         else:
             await self._frontier.finish(task, fetched)
@@ -130,30 +130,30 @@ class Visits:
             if fetched.links:
                 await self._frontier.discover(fetched.links, depth=depth, found_on=task.url_key)
 
-    async def _take_trouble(
-        self, host: Host, task: protocol.Task, fetched: Fetched, begun_at: float
+    async def _handle_failure(
+        self, host: Host, task: protocol.Task, fetched: Fetched, started_at: float
     ) -> None:
-        if is_its_own_trouble(host, fetched):
-            fetched = replace(fetched, trouble='server')
-        assert fetched.trouble is not None  # noqa: S101 - for the type checker
+        if is_page_failure(host, fetched):
+            fetched = replace(fetched, retry_class='server')
+        assert fetched.retry_class is not None  # noqa: S101 - for the type checker
         now = asyncio.get_running_loop().time()
-        is_left_alone = host.went_wrong(
-            fetched.trouble,
-            begun_at=begun_at,
+        is_left_alone = host.record_failure(
+            fetched.retry_class,
+            started_at=started_at,
             now=now,
-            patience_seconds=fetched.retry_after_seconds,
+            retry_after_seconds=fetched.retry_after_seconds,
         )
         if is_left_alone:
-            await self._tell_of_pause(host, fetched, host.alone_until - now)
-        pause = self._pause_before_retry(host, task, fetched, now)
+            await self._report_backoff(host, fetched, host.backoff_until - now)
+        pause = self._retry_after_seconds(host, task, fetched, now)
         if pause is None:
             await self._frontier.finish(task, fetched)
         else:
             await self._frontier.retry(task, fetched, after_seconds=pause)
 
-    async def _tell_of_pause(self, host: Host, fetched: Fetched, seconds: float) -> None:
+    async def _report_backoff(self, host: Host, fetched: Fetched, seconds: float) -> None:
         error = fetched.error or 'failed without a reason'
-        if host.is_hopeless:
+        if host.is_out_of_patience:
             why = f'{host.name} was given up: {error}'[:2000]
             host.give_up(why)
             await self._channel.send(protocol.Log(level='warning', message=why))
@@ -165,42 +165,42 @@ class Visits:
             protocol.HostFact(
                 host=host.name,
                 backoff_seconds=seconds,
-                error_streak=host.pauses,
+                error_streak=host.backoffs,
                 last_error=error[:2000],
             )
         )
 
-    def _pause_before_retry(
+    def _retry_after_seconds(
         self, host: Host, task: protocol.Task, fetched: Fetched, now: float
     ) -> float | None:
         """In seconds; None when this was the last try."""
         if host.refusal is not None:
             return None
         refusals = self._refused.get(task.url_key, 0)
-        if fetched.trouble == 'rate_limited':
+        if fetched.retry_class == 'rate_limited':
             if refusals >= MAX_REFUSALS or task.attempts >= self._options.tries + MAX_REFUSALS:
                 return None
-            if len(self._refused) < MOST_REFUSED:
+            if len(self._refused) < MAX_REFUSED:
                 self._refused[task.url_key] = refusals + 1
-            return max(host.alone_until - now, 0.0)
+            return max(host.backoff_until - now, 0.0)
         tries = task.attempts - refusals
         if tries >= self._options.tries:
             return None
         if fetched.retry_after_seconds is not None:
             return fetched.retry_after_seconds
-        return pause_seconds(max(tries, 1), first_seconds=self._options.retry_seconds)
+        return retry_delay_seconds(max(tries, 1), first_seconds=self._options.retry_seconds)
 
 
-def is_its_own_trouble(host: Host, fetched: Fetched) -> bool:
+def is_page_failure(host: Host, fetched: Fetched) -> bool:
     """Whether a page alone is unavailable: its host is in no trouble, and asks for no patience.
 
     Pages that are never to be had would otherwise hold up all others each time.
     """
     is_plain = fetched.http_status == 503 and fetched.retry_after_seconds is None
-    return is_plain and host.streak == 0 and host.pauses == 0
+    return is_plain and host.streak == 0 and host.backoffs == 0
 
 
-def fetched_whole_next_time(page: protocol.Page) -> protocol.Page:
+def without_revalidation(page: protocol.Page) -> protocol.Page:
     """A copy as it is stored if it is kept: a 304 would keep it when its original is there."""
     made_with = f'{page.metadata.get("made_with")} copy'
     return msgspec.structs.replace(page, metadata={**page.metadata, 'made_with': made_with})

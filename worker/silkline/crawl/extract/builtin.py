@@ -7,8 +7,8 @@ steps do is left to the modules named in the imports.
 import re
 
 from silkline.crawl.extract.facts import Facts
-from silkline.crawl.extract.inline import Inline
-from silkline.crawl.extract.links import Resolver
+from silkline.crawl.extract.inline import InlineWriter
+from silkline.crawl.extract.links import LinkResolver
 from silkline.crawl.extract.main_content import find_main
 from silkline.crawl.extract.markdown import write_markdown
 from silkline.crawl.extract.measure import measure
@@ -38,7 +38,7 @@ def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> s
         is_article = _MANUAL.match(url) is None and (facts.is_article or says_article(html))
         label_panels(nodes)
         main = find_main(nodes, title=facts.title, is_article=is_article)
-        inline = Inline(Resolver(url, facts.base), html=html)
+        inline = InlineWriter(LinkResolver(url, facts.base), html=html)
         return write_markdown(main.root, inline, heading=main.heading, is_main=True)
     finally:
         release(nodes)
@@ -64,7 +64,7 @@ def full_markdown(document: Document, facts: Facts, *, html: str, url: str) -> s
         for node in nodes:
             node.is_junk = node.is_hidden
         measure(nodes)
-        inline = Inline(Resolver(url, facts.base), html=html)
+        inline = InlineWriter(LinkResolver(url, facts.base), html=html)
         return write_markdown(nodes[0], inline)
     finally:
         release(nodes)

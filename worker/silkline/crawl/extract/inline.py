@@ -11,7 +11,7 @@ from functools import cached_property
 from silkline.crawl.extract.emphasis import CLOSED, OPENED, settle
 from silkline.crawl.extract.facts import MAX_MARKDOWN
 from silkline.crawl.extract.formulas import formula_of, split_formulas, written
-from silkline.crawl.extract.links import Resolver
+from silkline.crawl.extract.links import LinkResolver
 from silkline.crawl.extract.tree import BLOCKS, Node
 
 # Stand for what is written when a line is whole: <br>, a bracket at the end of a piece of text,
@@ -60,8 +60,8 @@ _SOURCES = ('src', 'data-src', 'data-original', 'data-lazy-src')
 _PIXEL = frozenset({'0', '1', '1px', '0px'})
 
 
-class Inline:
-    def __init__(self, resolver: Resolver, *, html: str) -> None:
+class InlineWriter:
+    def __init__(self, resolver: LinkResolver, *, html: str) -> None:
         self.resolver = resolver
         self._html = html
         self._marks: list[str] = []

@@ -13,7 +13,7 @@ _READABLE = frozenset({'http', 'https', 'mailto', 'tel', 'ftp'})
 _UNSAFE = re.compile(r'[\s()<>\\"|`\x00-\x1f\x7f]')
 
 
-class Resolver:
+class LinkResolver:
     """Makes the links of one page absolute."""
 
     def __init__(self, url: str, base: str | None) -> None:

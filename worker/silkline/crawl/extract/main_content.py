@@ -14,9 +14,9 @@ from silkline.crawl.extract.tree import HEADINGS, Node
 MOSTLY = 0.5
 SUSPICIOUS = 0.2
 SHARE_OF_CHILD = 0.75
-SHORTEST_TITLE = 8
+MIN_TITLE = 8
 SELF_LINKS = ' ¶#§\uf0c1\u200b'
-MOST_BEFORE_TITLE = 0.6
+MAX_BEFORE_TITLE = 0.6
 # Less prose than this tells nothing: the page may be all code, tables and lists.
 LITTLE_PROSE = 250
 _NAMES = frozenset({'dt', 'dd', 'td', 'th', 'caption', 'summary', 'figure', 'figcaption'})
@@ -24,13 +24,13 @@ _NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', '
 
 
 @dataclass(frozen=True, slots=True)
-class Main:
+class MainContent:
     root: Node
     # The page's heading, when it stands outside of the root.
     heading: Node | None
 
 
-def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main:
+def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> MainContent:
     measure(nodes)
     is_article = is_article and not is_of_manual(nodes[0])
     all_prose = nodes[0].good
@@ -52,7 +52,7 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main
     drop_link_blocks(best, is_article=is_article)
     # An article is its text, and its title is kept elsewhere; other pages begin with their heading.
     has_own = is_article or best.has_title or title_at is None
-    return Main(best, None if has_own or title_at is None else nodes[title_at])
+    return MainContent(best, None if has_own or title_at is None else nodes[title_at])
 
 
 def is_of_manual(root: Node) -> bool:
@@ -83,7 +83,7 @@ def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | Non
     first: int | None = None
     matching: int | None = None
     # The site's name is in the title, too, and may be the longer part of it.
-    best = (False, SHORTEST_TITLE - 1)
+    best = (False, MIN_TITLE - 1)
     for index, node in enumerate(nodes):
         level = HEADINGS.get(node.tag)
         if level is None or level > 3 or node.is_hidden:
@@ -97,7 +97,7 @@ def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | Non
                 return index
             if first is None:
                 first = index
-        if text in title and (is_main, len(text)) > best and len(text) >= SHORTEST_TITLE:
+        if text in title and (is_main, len(text)) > best and len(text) >= MIN_TITLE:
             matching, best = index, (is_main, len(text))
     if first is None and matching is None:
         return titled_index(nodes, title)
@@ -109,7 +109,7 @@ def titled_index(nodes: list[Node], title: str) -> int | None:
     for index, node in enumerate(nodes):
         if 'title' in node.names and 'title' in node.names.split() and node.text < len(title) * 2:
             text = ' '.join(node.source.text.split()).lower()
-            if len(text) >= SHORTEST_TITLE and text in title:
+            if len(text) >= MIN_TITLE and text in title:
                 return index
     return None
 
@@ -126,7 +126,7 @@ def is_in_main(node: Node) -> bool:
 def set_apart_what_comes_before(nodes: list[Node], title_at: int) -> None:
     """Prose before the heading of the page is no part of it, unless most prose is there."""
     before = sum(node.inline for node in nodes[:title_at] if node.is_prose)
-    if before < MOST_BEFORE_TITLE * nodes[0].good:
+    if before < MAX_BEFORE_TITLE * nodes[0].good:
         for node in nodes[:title_at]:
             node.is_early = True
 

@@ -11,7 +11,7 @@ from silkline.crawl.extract.facts import MAX_MARKDOWN
 from silkline.crawl.extract.formulas import written
 from silkline.crawl.extract.inline import (
     BREAK,
-    Inline,
+    InlineWriter,
     code_span,
     finished,
     folded,
@@ -27,7 +27,7 @@ from silkline.crawl.extract.vocabulary import drop_ending
 
 MAX_LIST_DEPTH = 12
 MAX_QUOTE_DEPTH = 6
-LONGEST_HEADING = 200
+MAX_HEADING = 200
 
 _NOT_IN_HEADINGS = frozenset({'p', 'ul', 'ol', 'dl', 'table', 'pre', 'blockquote', 'section'})
 _MARKER = re.compile(r'(?:[-*>|] ?|\d+[.)] |```)')
@@ -43,10 +43,10 @@ _LINE_BREAK = re.compile(rf'\s*{BREAK}\s*')
 
 
 def write_markdown(
-    root: Node, inline: Inline, *, heading: Node | None = None, is_main: bool = False
+    root: Node, inline: InlineWriter, *, heading: Node | None = None, is_main: bool = False
 ) -> str:
     """Write what is inside `root`, below `heading` if it begins with none of its own."""
-    writer = Writer(inline)
+    writer = MarkdownWriter(inline)
     blocks = writer.blocks(root)
     if heading is not None and blocks and not blocks[0].startswith('# '):
         title = inline.heading(heading)
@@ -60,8 +60,8 @@ def write_markdown(
     return text + '\n' if text else ''
 
 
-class Writer:
-    def __init__(self, inline: Inline) -> None:
+class MarkdownWriter:
+    def __init__(self, inline: InlineWriter) -> None:
         self.inline = inline
         self.written = 0
         self.list_depth = 0
@@ -336,7 +336,7 @@ def _is_left_open(heading: Node) -> bool:
     """Tell whether more than its line is in a heading, because nobody closed it."""
     inside = [child for child in heading.elements if child.tag in _NOT_IN_HEADINGS]
     if len(inside) == 1 and inside[0].tag == 'p' and not inside[0].has_inner_block:
-        return heading.own > 0 or inside[0].text > LONGEST_HEADING
+        return heading.own > 0 or inside[0].text > MAX_HEADING
     return bool(inside)
 
 

@@ -5,7 +5,7 @@ One pass from the last node to the first: children come before their parents, no
 
 from silkline.crawl.extract.tree import BLOCKS, Node
 
-SHORTEST_PROSE = 40
+MIN_PROSE = 40
 
 
 def measure(nodes: list[Node]) -> None:
@@ -31,7 +31,7 @@ def measure(nodes: list[Node]) -> None:
             good = 0
         is_prose = False
         has_block = has_inner_block or tag in BLOCKS
-        if has_block and inline >= SHORTEST_PROSE and inline_links * 2 < inline and tag != 'a':
+        if has_block and inline >= MIN_PROSE and inline_links * 2 < inline and tag != 'a':
             is_prose = True
             if not node.is_early:
                 good += inline

@@ -8,13 +8,13 @@ one that sets numbers beside lines of code as the code.
 from typing import Protocol
 
 from silkline.crawl.extract.code import code_block
-from silkline.crawl.extract.inline import Inline
+from silkline.crawl.extract.inline import InlineWriter
 from silkline.crawl.extract.tree import Node
 
 MAX_COLUMNS = 60
 MAX_CELLS = 50_000
 _SECTIONS = frozenset({'thead', 'tbody', 'tfoot'})
-LONGEST_CODE = 500
+MAX_CODE = 500
 _TOO_MUCH = frozenset({'table', 'h1', 'h2', 'h3', 'h4', 'blockquote', 'article', 'section'})
 _NUMBERS = ('linenos', 'gutter', 'lineno', 'lntd')
 
@@ -22,7 +22,7 @@ _NUMBERS = ('linenos', 'gutter', 'lineno', 'lntd')
 class BlockWriter(Protocol):
     """What a table needs of the writer of blocks in `markdown.py`."""
 
-    inline: Inline
+    inline: InlineWriter
     written: int
     is_cell: bool
 
@@ -105,7 +105,7 @@ def _is_grid(rows: list[list[Node]]) -> bool:
             stack: list[Node] = [cell]
             while stack:
                 node = stack.pop()
-                if node.tag in _TOO_MUCH or (node.tag == 'pre' and node.text > LONGEST_CODE):
+                if node.tag in _TOO_MUCH or (node.tag == 'pre' and node.text > MAX_CODE):
                     return False
                 if node.has_inner_block or node is cell:
                     stack += node.elements

@@ -21,7 +21,7 @@ BLOCKS = frozenset(
 HEADINGS = {'h1': 1, 'h2': 2, 'h3': 3, 'h4': 4, 'h5': 5, 'h6': 6}
 
 
-class Attributes(Protocol):
+class SourceElement(Protocol):
     @property
     def text(self) -> str: ...
 
@@ -72,7 +72,7 @@ class Node:
     links: int
     text: int
 
-    def __init__(self, tag: str, source: Attributes, parent: 'Node | None') -> None:
+    def __init__(self, tag: str, source: SourceElement, parent: 'Node | None') -> None:
         self.tag = tag
         self.source = source
         self.parent = parent

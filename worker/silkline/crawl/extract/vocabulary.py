@@ -11,7 +11,7 @@ from functools import lru_cache
 from silkline.crawl.extract.tree import HEADINGS, Node
 
 REMEMBERED = 2_000
-MOST_LAST_LINKS = 3
+MAX_LAST_LINKS = 3
 
 _TAGS = frozenset({'nav', 'aside', 'footer'})
 _ARTICLE_TAGS = frozenset({'nav', 'aside', 'footer', 'figcaption', 'form', 'header'})
@@ -106,7 +106,7 @@ def drop_ending(blocks: list[str]) -> None:
         last = blocks[-1]
         if not _LAST_WORDS.fullmatch(last):
             links += len(_LINK.findall(last))
-            if _LINK.sub('', last) or links > MOST_LAST_LINKS:
+            if _LINK.sub('', last) or links > MAX_LAST_LINKS:
                 break
         del blocks[-1]
 

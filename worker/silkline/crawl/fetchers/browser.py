@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from silkline.crawl.fetchers.chromium import CLOSE_SECONDS, BrowserMissing, Chromium
-from silkline.crawl.fetchers.proxy import Gate, Proxy
+from silkline.crawl.fetchers.proxy import Proxy, ProxySession
 from silkline.crawl.net.egress import Egress, Wants
-from silkline.crawl.responses import Response, TooLarge, Unreachable
+from silkline.crawl.responses import NoResponse, Response, TooLarge
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Route
@@ -153,11 +153,11 @@ class BrowserFetcher:
             async with asyncio.timeout(seconds):
                 return await visit.run(chromium, gate, seconds)
         except TimeoutError as error:
-            raise Unreachable(
+            raise NoResponse(
                 f'the page was not rendered within {seconds:.0f} s', 'timeout'
             ) from error
         except Error as error:
-            raise Unreachable('the browser broke down on this page', 'protocol') from error
+            raise NoResponse('the browser broke down on this page', 'protocol') from error
         finally:
             await self._proxy.close_gate(gate)
             await visit.close()
@@ -174,7 +174,7 @@ class BrowserFetcher:
                 try:
                     chromium = self._chromium = await self._launch()
                 except BrowserMissing as error:
-                    raise Unreachable('no browser could be started', 'protocol') from error
+                    raise NoResponse('no browser could be started', 'protocol') from error
             chromium.pages += 1
             chromium.open_pages += 1
             return chromium
@@ -207,7 +207,7 @@ class Visit:
         self._is_whole = False
         self._leads_to: str | None = None
 
-    async def run(self, chromium: Chromium, gate: Gate, seconds: float) -> Response:
+    async def run(self, chromium: Chromium, gate: ProxySession, seconds: float) -> Response:
         from playwright.async_api import TimeoutError as Late
 
         ends_at = time.monotonic() + seconds

@@ -10,7 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from silkline.crawl.fetchers.proxy import Gate
+from silkline.crawl.fetchers.proxy import ProxySession
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
@@ -105,7 +105,7 @@ class Chromium:
     def is_gone(self) -> bool:
         return not self._browser.is_connected()
 
-    async def open_context(self, gate: Gate) -> 'BrowserContext':
+    async def open_context(self, gate: ProxySession) -> 'BrowserContext':
         """A place for one page: nothing is shared with others, and its way out is the gate."""
         return await self._browser.new_context(
             user_agent=self._user_agent,

@@ -1,7 +1,8 @@
-"""Fetchers that ask a site: the way there, conditional requests, and what its answers mean.
+"""Fetch one URL, and turn whatever comes back into a `Fetched`.
 
-The way is the egress itself, a browser or a plugin's; all of them are `Get`. What a body holds is
-`reading.py`'s; whether a failure is tried again the loop's.
+Owns conditional requests and the meaning of statuses and errors. A `FetchUrl` makes the request:
+the egress, a browser or a plugin. Reading the body is left to a `DocumentReader`, retrying to the
+engine.
 """
 
 from collections.abc import Mapping
@@ -10,21 +11,21 @@ from typing import Protocol
 from silkline import protocol
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.net.egress import Wants
-from silkline.crawl.options import Options
+from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import (
     REDIRECTS,
-    BadBody,
     EgressError,
+    NoResponse,
     Refused,
     Response,
     TooLarge,
-    Unreachable,
+    UndecodableBody,
 )
-from silkline.crawl.retries import TRY_AGAIN, retry_after_seconds, status_text, trouble_of
+from silkline.crawl.retries import RETRYABLE_KINDS, retry_after_seconds, retry_class_of, status_text
 from silkline.crawl.urls import join
 
 
-class Get(Protocol):
+class FetchUrl(Protocol):
     async def __call__(
         self,
         url: str,
@@ -36,7 +37,7 @@ class Get(Protocol):
     ) -> Response: ...
 
 
-class Reader(Protocol):
+class DocumentReader(Protocol):
     """Makes a page of a response: `reading.py`, or the plugin of a kind of jobs."""
 
     @property
@@ -52,7 +53,7 @@ class Reader(Protocol):
 
 
 class HttpFetcher:
-    def __init__(self, get: Get, reader: Reader, options: Options) -> None:
+    def __init__(self, get: FetchUrl, reader: DocumentReader, options: CrawlOptions) -> None:
         self._get = get
         self._reader = reader
         self._options = options
@@ -83,7 +84,7 @@ class HttpFetcher:
             status='error',
             http_status=status,
             error=status_text(status),
-            trouble=trouble_of(status),
+            retry_class=retry_class_of(status),
             retry_after_seconds=retry_after_seconds(response.headers.get('Retry-After')),
             seconds=response.seconds,
         )
@@ -142,9 +143,9 @@ def failed(error: EgressError) -> Fetched:
             )
         case TooLarge():
             return Fetched(status='skipped', skip_reason='too_large', error=str(error))
-        case Unreachable(kind=kind):
-            return Fetched(status='error', error=str(error), trouble=TRY_AGAIN.get(kind))
-        case BadBody():
-            return Fetched(status='error', error=str(error), trouble='server')
+        case NoResponse(kind=kind):
+            return Fetched(status='error', error=str(error), retry_class=RETRYABLE_KINDS.get(kind))
+        case UndecodableBody():
+            return Fetched(status='error', error=str(error), retry_class='server')
         case _:
             return Fetched(status='error', error=str(error))

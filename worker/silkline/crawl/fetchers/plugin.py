@@ -15,10 +15,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from silkline.crawl.installed_plugins import FATAL, describe, required
 from silkline.crawl.options import CrawlError
-from silkline.crawl.responses import EgressError, Response, TooLarge, Unreachable
+from silkline.crawl.responses import EgressError, NoResponse, Response, TooLarge
 
 if TYPE_CHECKING:
-    from silkline.crawl.fetchers.http import Get
+    from silkline.crawl.fetchers.http import FetchUrl
     from silkline.crawl.net.egress import Egress, Wants
     from silkline.plugins import FetcherPlugin
 
@@ -35,7 +35,7 @@ RESPONSE_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 @asynccontextmanager
-async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[Get]':
+async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]':
     plugin: FetcherPlugin = required(name, 'fetcher')
 
     async def get(
@@ -63,7 +63,7 @@ async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[Get]':
             if is_cancelled(error):
                 raise
             if clock.expired():
-                raise Unreachable(
+                raise NoResponse(
                     f'the fetcher {name!r} did not answer within '
                     f'{timeout_seconds + GRACE_SECONDS:g} s',
                     'timeout',

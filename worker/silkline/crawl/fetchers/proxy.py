@@ -2,7 +2,7 @@
 
 The browser resolves nothing and dials nothing itself: it asks here, by CONNECT or with a whole
 URL, and each connection is dialed by `Egress.dial`, under the rules that hold for every request.
-One page is one `Gate`: a password that no other program knows, a number of bytes, and an end.
+One page is one `ProxySession`: a password that no other program knows, a limit of bytes, an end.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ HEAD_BYTES = 64 * 1024
 HEAD_SECONDS = 30.0
 DIAL_SECONDS = 15.0
 CHUNK_BYTES = 64 * 1024
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 # Between the browser and this proxy, and none of the site's business.
 HOP_HEADERS = frozenset((b'connection', b'keep-alive', b'proxy-connection', b'proxy-authorization'))
 
 
-class Gate:
+class ProxySession:
     """What one page may use of the proxy."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -42,7 +42,7 @@ class Gate:
         return self.bytes > self.max_bytes
 
 
-class Request(NamedTuple):
+class ProxyRequest(NamedTuple):
     method: str
     target: str
     headers: list[tuple[bytes, bytes]]
@@ -62,7 +62,7 @@ class Proxy:
 
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, ProxySession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -80,12 +80,12 @@ class Proxy:
         await end(self._tasks)
         await self._server.wait_closed()
 
-    def open_gate(self, *, max_bytes: int) -> Gate:
-        gate = Gate(max_bytes)
+    def open_gate(self, *, max_bytes: int) -> ProxySession:
+        gate = ProxySession(max_bytes)
         self._gates[gate.user] = gate
         return gate
 
-    async def close_gate(self, gate: Gate) -> None:
+    async def close_gate(self, gate: ProxySession) -> None:
         """End the connections of a page and forget its password."""
         self._gates.pop(gate.user, None)
         await end(gate.tasks)
@@ -131,14 +131,14 @@ class Proxy:
                 if request.has_body:
                     return
                 continue
-            if gate.is_spent or len(gate.tasks) >= MOST_CONNECTIONS:
+            if gate.is_spent or len(gate.tasks) >= MAX_CONNECTIONS:
                 await say(writer, '429 Too Many Requests')
                 return
             gate.tasks.add(task)
             await self._pass_on(request, gate, reader, writer)
             return
 
-    def _gate_of(self, authorization: bytes) -> Gate | None:
+    def _gate_of(self, authorization: bytes) -> ProxySession | None:
         kind, _, value = authorization.partition(b' ')
         try:
             user, _, password = base64.b64decode(value.strip()).partition(b':')
@@ -151,8 +151,8 @@ class Proxy:
 
     async def _pass_on(
         self,
-        request: Request,
-        gate: Gate,
+        request: ProxyRequest,
+        gate: ProxySession,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -187,17 +187,17 @@ class Proxy:
             far_writer.transport.abort()
 
 
-def read_request(head: bytes) -> Request | None:
+def read_request(head: bytes) -> ProxyRequest | None:
     line, *rest = head[:-4].split(b'\r\n')
     parts = line.split(b' ')
     if len(parts) != 3 or not head.isascii():
         return None
     pairs = [entry.partition(b':') for entry in rest]
     headers = [(name.strip(), value.strip()) for name, _, value in pairs]
-    return Request(parts[0].decode(), parts[1].decode(), headers)
+    return ProxyRequest(parts[0].decode(), parts[1].decode(), headers)
 
 
-def origin_form(request: Request, href: str) -> bytes:
+def origin_form(request: ProxyRequest, href: str) -> bytes:
     """The head as the site shall see it. One request is all that this connection is for."""
     path = href[href.index('/', 8) :]
     lines = [f'{request.method} {path} HTTP/1.1'.encode()]
@@ -207,13 +207,15 @@ def origin_form(request: Request, href: str) -> bytes:
     return b'\r\n'.join([*lines, b'Connection: close', b'', b''])
 
 
-def body_length(request: Request) -> int:
+def body_length(request: ProxyRequest) -> int:
     """Browsers send bodies of known length; a request with another one is passed on without."""
     text = request.header(b'content-length')
     return int(text) if text.isdigit() and len(text) < 12 else 0
 
 
-async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: Gate) -> None:
+async def relay(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: ProxySession
+) -> None:
     """Pass bytes on until there are no more or the gate is spent."""
     while data := await reader.read(CHUNK_BYTES):
         gate.bytes += len(data)
@@ -224,7 +226,7 @@ async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate
 
 
 async def send_body(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: Gate, *, length: int
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: ProxySession, *, length: int
 ) -> None:
     """Pass on so many bytes of a request; then wait for the browser to hang up."""
     while data := await reader.read(CHUNK_BYTES):
@@ -237,7 +239,9 @@ async def send_body(
         await writer.drain()
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: Gate) -> None:
+async def answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: ProxySession
+) -> None:
     """Pass a response on, with word that none will follow it on this connection."""
     is_final = False
     while not is_final:

@@ -64,7 +64,7 @@ CLOSED_IPV6 = tuple(
 NAT64 = IPv6Network('64:ff9b::/96')
 ISATAP = (0x00005EFE, 0x02005EFE)
 
-MOST_VERDICTS = 4096
+MAX_VERDICTS = 4096
 
 
 class AddressRules:
@@ -78,7 +78,7 @@ class AddressRules:
         """Whether the address, as a resolver or a URL has it, may be dialed."""
         verdict = self._verdicts.get(address)
         if verdict is None:
-            if len(self._verdicts) >= MOST_VERDICTS:
+            if len(self._verdicts) >= MAX_VERDICTS:
                 self._verdicts.clear()
             verdict = self._verdicts[address] = self._judge(address)
         return verdict

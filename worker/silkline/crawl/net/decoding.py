@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from silkline.crawl import charsets
-from silkline.crawl.responses import BadBody, TooLarge
+from silkline.crawl.responses import TooLarge, UndecodableBody
 
 CHUNK_BYTES = 64 * 1024
-MOST_ENCODINGS = 2
+MAX_ENCODINGS = 2
 # Beside identity, what servers say by mistake of a body that is as it is.
 NO_ENCODINGS = frozenset(
     ('', 'identity', 'none', 'binary', '7bit', '8bit', 'aws-chunked', *charsets.NAMES)
 )
 # Members of gzip or frames of zstd. They may be empty, and then cost time without giving bytes.
-MOST_MEMBERS = 4096
+MAX_MEMBERS = 4096
 # What a packed body may be longer than the body itself: headers, and blocks stored as they are.
 SLACK_BYTES = 64 * 1024
 # As RFC 9659 has it for the web.
@@ -60,7 +60,7 @@ class Body:
                 raise self._too_large()
 
     def feed(self, data: bytes) -> None:
-        """Take in bytes as they came; raises `TooLarge` or `BadBody`."""
+        """Take in bytes as they came; raises `TooLarge` or `UndecodableBody`."""
         self._arrived += len(data)
         pieces: Iterable[bytes] = (data,)
         for decoder in self._decoders:
@@ -75,11 +75,11 @@ class Body:
             raise self._too_large()
 
     def finish(self) -> bytes:
-        """The whole body; raises `BadBody` when it broke off."""
+        """The whole body; raises `UndecodableBody` when it broke off."""
         if self._arrived:
             for decoder in self._decoders:
                 if not decoder.is_whole:
-                    raise BadBody(f'the {decoder.name} body breaks off before its end')
+                    raise UndecodableBody(f'the {decoder.name} body breaks off before its end')
         return self.so_far()
 
     @property
@@ -105,7 +105,7 @@ class Body:
     def _limit(self) -> int:
         return self.max_bytes + (SLACK_BYTES if self._decoders else 0)
 
-    def _decode(self, decoder: 'Decoder', pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def _decode(self, decoder: 'BodyDecoder', pieces: Iterable[bytes]) -> Iterator[bytes]:
         for piece in pieces:
             for decoded in decoder.decode(piece):
                 yield decoded
@@ -117,7 +117,7 @@ class Body:
         return TooLarge(f'the body has more than {self.max_bytes} bytes')
 
 
-class Decoder(Protocol):
+class BodyDecoder(Protocol):
     """One encoding of a body, undone in chunks of at most about `CHUNK_BYTES`."""
 
     name: str
@@ -128,21 +128,21 @@ class Decoder(Protocol):
     def is_whole(self) -> bool: ...
 
 
-def decoders_of(encodings: str) -> list[Decoder]:
+def decoders_of(encodings: str) -> list[BodyDecoder]:
     """The decoders for a Content-Encoding, in the order in which they are applied."""
     if encodings == 'gzip':
         return [Gzip()]
-    names = [name.strip().lower() for name in encodings.split(',', MOST_ENCODINGS + 4)]
+    names = [name.strip().lower() for name in encodings.split(',', MAX_ENCODINGS + 4)]
     names = [name for name in names if name not in NO_ENCODINGS]
-    if len(names) > MOST_ENCODINGS:
-        raise BadBody(f'the body is encoded more than {MOST_ENCODINGS} times')
+    if len(names) > MAX_ENCODINGS:
+        raise UndecodableBody(f'the body is encoded more than {MAX_ENCODINGS} times')
     return [decoder_of(name) for name in reversed(names)]
 
 
-def decoder_of(name: str) -> Decoder:
+def decoder_of(name: str) -> BodyDecoder:
     make = DECODERS.get(name)
     if make is None or not is_installed(MODULES.get(name)):
-        raise BadBody(f'the body has the unknown Content-Encoding {name[:40]!r}')
+        raise UndecodableBody(f'the body has the unknown Content-Encoding {name[:40]!r}')
     return make()
 
 
@@ -269,7 +269,7 @@ class Zstd:
         return self._stream.eof
 
 
-DECODERS: dict[str, Callable[[], Decoder]] = {
+DECODERS: dict[str, Callable[[], BodyDecoder]] = {
     'gzip': Gzip,
     'x-gzip': Gzip,
     'deflate': Deflate,
@@ -307,10 +307,10 @@ def inflate(stream: Any, data: bytes, name: str) -> bytes:
 
 
 def one_more(count: int, name: str) -> int:
-    if count >= MOST_MEMBERS:
-        raise BadBody(f'the {name} body has more than {MOST_MEMBERS} parts')
+    if count >= MAX_MEMBERS:
+        raise UndecodableBody(f'the {name} body has more than {MAX_MEMBERS} parts')
     return count + 1
 
 
-def broken(name: str) -> BadBody:
-    return BadBody(f'the body is no valid {name}')
+def broken(name: str) -> UndecodableBody:
+    return UndecodableBody(f'the body is no valid {name}')

@@ -22,26 +22,26 @@ from can_ada import parse
 from yarl import URL
 
 from silkline.crawl.net.addresses import AddressRules
-from silkline.crawl.net.resolver import Names, Resolve, system_resolve
+from silkline.crawl.net.resolver import DnsCache, Resolve, system_resolve
 from silkline.crawl.net.session import (
-    Answer,
     ForbiddenAddress,
+    SessionResponse,
     drain,
     open_session,
     readable,
     take_in,
     translated,
 )
-from silkline.crawl.responses import REDIRECTS, Refused, Response, Unreachable, forbidden
+from silkline.crawl.responses import REDIRECTS, NoResponse, Refused, Response, forbidden
 from silkline.crawl.urls import BAD_PORTS
 
 Wants = Callable[[int, Mapping[str, str]], bool]
 
 # Headers that are for one origin only.
 SECRETS = frozenset(('authorization', 'cookie', 'proxy-authorization'))
-MOST_ORIGINS = 4096
+MAX_ORIGINS = 4096
 # Beyond this, connections are not kept. A runner may have 1024 files open.
-MOST_SOCKETS = 256
+MAX_SOCKETS = 256
 # When one address of a host keeps silent, the next is tried beside it.
 NEXT_ADDRESS_SECONDS = 0.25
 
@@ -68,7 +68,7 @@ class Egress:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.rules = AddressRules(allow_networks)
-        self.names = Names(self.rules, resolve)
+        self.names = DnsCache(self.rules, resolve)
         self.user_agent = user_agent
         self._connections = connections
         self._tls = tls
@@ -77,12 +77,12 @@ class Egress:
 
     async def __aenter__(self) -> Self:
         self._session = open_session(
-            resolver=_CheckedNames(self.names),
+            resolver=_CheckedResolver(self.names),
             socket_factory=self._open_socket,
             connections=self._connections,
             tls=self._tls,
             user_agent=self.user_agent,
-            is_crowded=lambda: len(self._sockets) >= MOST_SOCKETS,
+            is_crowded=lambda: len(self._sockets) >= MAX_SOCKETS,
         )
         return self
 
@@ -120,11 +120,11 @@ class Egress:
         try:
             # Leaving the request closes its connection, unless the response was read up.
             async with asyncio.timeout(timeout_seconds), request as plain_answer:
-                answer = cast(Answer, plain_answer)
+                answer = cast(SessionResponse, plain_answer)
                 first_byte_seconds = time.monotonic() - started_at
                 shown = readable(answer.headers)
                 if answer.status == 101:
-                    raise Unreachable(f'{origin.host} wants to leave HTTP', 'protocol')
+                    raise NoResponse(f'{origin.host} wants to leave HTTP', 'protocol')
                 if wants is None or wants(answer.status, shown):
                     body = await take_in(answer, max_bytes, is_cut=is_cut)
                 else:
@@ -205,13 +205,13 @@ class Egress:
                 )
                 return await asyncio.open_connection(sock=opened, limit=limit)
         except TimeoutError as late:
-            raise Unreachable(
+            raise NoResponse(
                 f'{origin.host} was not reached in {timeout_seconds:g} s', 'timeout'
             ) from late
         except ForbiddenAddress as error:
             raise forbidden(origin.host) from error
         except OSError as error:
-            raise Unreachable(f'{origin.host} takes no connection', 'connect') from error
+            raise NoResponse(f'{origin.host} takes no connection', 'connect') from error
 
     def read_url(self, url: str) -> tuple[str, Origin]:
         """The URL as browsers write it, without its fragment, and its checked origin."""
@@ -225,7 +225,7 @@ class Egress:
         origin = self._origins.get(href[:end])
         if origin is None:
             origin = self._read_origin(href)
-            if len(self._origins) >= MOST_ORIGINS:
+            if len(self._origins) >= MAX_ORIGINS:
                 self._origins.clear()
             self._origins[href[:end]] = origin
         return href, origin
@@ -246,7 +246,7 @@ class Egress:
             is_allowed = not is_literal or self.rules.allow(host.strip('[]'))
         except OSError as error:
             # No descriptor is left to ask for a route with.
-            raise Unreachable(f'{host} takes no connection', 'connect') from error
+            raise NoResponse(f'{host} takes no connection', 'connect') from error
         if not is_allowed:
             raise forbidden(host)
         return Origin(scheme, host, port, is_literal)
@@ -262,16 +262,16 @@ class Egress:
         if not self.rules.allow(address[0]):
             raise ForbiddenAddress('forbidden address')
         opened = socket.socket(family, kind, protocol)
-        if len(self._sockets) >= MOST_SOCKETS:
+        if len(self._sockets) >= MAX_SOCKETS:
             self._sockets = [known for known in self._sockets if known.fileno() != -1]
         self._sockets.append(opened)
         return opened
 
 
-class _CheckedNames(AbstractResolver):
-    """`Names`, as aiohttp asks for them: only when it opens a connection."""
+class _CheckedResolver(AbstractResolver):
+    """`DnsCache`, as aiohttp asks for them: only when it opens a connection."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: DnsCache) -> None:
         self._names = names
 
     async def resolve(

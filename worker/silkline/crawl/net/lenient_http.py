@@ -18,7 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 HEAD_BYTES = 256 * 1024
 HEADER_LINES = 500
 # Interim responses (100 to 199) before the real one.
-MOST_INTERIM = 10
+MAX_INTERIM = 10
 
 _ASKED_AGAIN = (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 _BEGINNING = b'HTTP/'
@@ -35,20 +35,20 @@ _UNFIT = re.compile(rb'[\r\0]')
 _FRAMING = (b'transfer-encoding', b'content-length')
 
 
-class LeftOver(aiohttp.ServerDisconnectedError):
+class LeftoverData(aiohttp.ServerDisconnectedError):
     """No HTTP on a used connection: perhaps the rest of the answer before, a body behind a 304.
 
     aiohttp asks again, once, on another connection.
     """
 
 
-class Connector(aiohttp.TCPConnector):
+class LenientConnector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._factory = functools.partial(Connection, loop=self._loop)
+        self._factory = functools.partial(LenientConnection, loop=self._loop)
 
 
-class Connection(ResponseHandler):
+class LenientConnection(ResponseHandler):
     # What has come of the head that is waited for; None once it is over.
     _head: bytearray | None = None
     _blank_bytes = 0
@@ -120,7 +120,7 @@ class Connection(ResponseHandler):
             if _INTERIM.match(head) is None:
                 break
             self._interims += 1
-            if self._interims > MOST_INTERIM:
+            if self._interims > MAX_INTERIM:
                 return self._refuse('interim responses without end')
         if head.count(b'\n') > HEADER_LINES:
             return self._refuse('more headers than anybody reads')
@@ -136,7 +136,7 @@ class Connection(ResponseHandler):
         if self._requests == 1 or not is_first:
             return self._refuse('no HTTP')
         self._close()
-        super().set_exception(LeftOver())
+        super().set_exception(LeftoverData())
         return b''
 
     def _refuse(self, why: str) -> bytes:

@@ -1,6 +1,6 @@
 """Find the addresses of a name, once, and check every one of them.
 
-`Names` is what the egress dials by: it asks a `Resolve`, refuses a name that has any forbidden
+`DnsCache` is what the egress dials by: it asks a `Resolve`, refuses a name that has any forbidden
 address, and keeps the answer for a while. `system_resolve` asks the system in a few threads,
 since its call cannot be interrupted: a resolver that hangs holds those threads and no more.
 """
@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from silkline.crawl.net.addresses import AddressRules
-from silkline.crawl.responses import EgressError, Refused, Unreachable, forbidden
+from silkline.crawl.responses import EgressError, NoResponse, Refused, forbidden
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 LOOKUP_SECONDS = 10.0
 KEEP_SECONDS = 60.0
 KEEP_ERROR_SECONDS = 5.0
-MOST_NAMES = 2048
+MAX_NAMES = 2048
 # Checked are all addresses of a name; dialed at most so many of IPv4, and of IPv6.
-MOST_ADDRESSES = 4
+MAX_ADDRESSES = 4
 THREADS = 16
 # What is usual, 8 MB, is counted as memory of the runner.
 STACK_BYTES = 1024 * 1024
@@ -33,7 +33,7 @@ UNKNOWN = (socket.EAI_NONAME, getattr(socket, 'EAI_NODATA', socket.EAI_NONAME))
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CachedLookup:
     """What came of a lookup, good until a time of `time.monotonic`."""
 
     until: float
@@ -41,17 +41,17 @@ class Answer:
     error: EgressError | None = None
 
 
-class Names:
+class DnsCache:
     """The names one egress has looked up. Used from one event loop."""
 
     def __init__(self, rules: AddressRules, resolve: Resolve) -> None:
         self._rules = rules
         self._resolve = resolve
-        self._answers: dict[str, Answer] = {}
-        self._lookups: dict[str, asyncio.Task[Answer]] = {}
+        self._answers: dict[str, CachedLookup] = {}
+        self._lookups: dict[str, asyncio.Task[CachedLookup]] = {}
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """Checked addresses of a name; raises `Refused` or `Unreachable`."""
+        """Checked addresses of a name; raises `Refused` or `NoResponse`."""
         answer = self._answers.get(host)
         if answer is None or answer.until < time.monotonic():
             answer = await self._join_lookup(host)
@@ -70,7 +70,7 @@ class Names:
             lookup.cancel()
         await asyncio.gather(*lookups, return_exceptions=True)
 
-    async def _join_lookup(self, host: str) -> Answer:
+    async def _join_lookup(self, host: str) -> CachedLookup:
         """Ask once for all who wait; none of them takes the answer from the others by leaving."""
         lookup = self._lookups.get(host)
         if lookup is None:
@@ -79,49 +79,51 @@ class Names:
             lookup.add_done_callback(lambda _: self._lookups.pop(host, None))
         return await asyncio.shield(lookup)
 
-    async def _look_up(self, host: str) -> Answer:
+    async def _look_up(self, host: str) -> CachedLookup:
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 found = await self._resolve(host)
             addresses = self._checked(host, found)
         except EgressError as error:
             kept = KEEP_SECONDS if isinstance(error, Refused) else KEEP_ERROR_SECONDS
-            answer = Answer(time.monotonic() + kept, error=error)
+            answer = CachedLookup(time.monotonic() + kept, error=error)
         except (OSError, UnicodeError) as error:
-            answer = Answer(time.monotonic() + KEEP_ERROR_SECONDS, error=translated(host, error))
+            answer = CachedLookup(
+                time.monotonic() + KEEP_ERROR_SECONDS, error=translated(host, error)
+            )
         else:
-            answer = Answer(time.monotonic() + KEEP_SECONDS, addresses=addresses)
-        if len(self._answers) >= MOST_NAMES:
+            answer = CachedLookup(time.monotonic() + KEEP_SECONDS, addresses=addresses)
+        if len(self._answers) >= MAX_NAMES:
             self._answers.clear()
         self._answers[host] = answer
         return answer
 
     def _checked(self, host: str, found: Sequence[str]) -> tuple[str, ...]:
         if not found:
-            raise Unreachable(f'{host} has no address', 'dns_unknown')
+            raise NoResponse(f'{host} has no address', 'dns_unknown')
         # One forbidden address is enough: which one is dialed is the name's owner's choice.
         if not all(self._rules.allow(address) for address in found):
             raise forbidden(host)
         unique = list(dict.fromkeys(found))
-        ipv6 = [address for address in unique if ':' in address][:MOST_ADDRESSES]
-        ipv4 = [address for address in unique if ':' not in address][:MOST_ADDRESSES]
+        ipv6 = [address for address in unique if ':' in address][:MAX_ADDRESSES]
+        ipv4 = [address for address in unique if ':' not in address][:MAX_ADDRESSES]
         # In the order of the system, which knows whether this machine has IPv6.
         return tuple(sorted([*ipv6, *ipv4], key=unique.index))
 
 
-def translated(host: str, error: OSError | UnicodeError) -> Unreachable:
+def translated(host: str, error: OSError | UnicodeError) -> NoResponse:
     if isinstance(error, TimeoutError):
-        return Unreachable(f'the name {host} was not resolved in {LOOKUP_SECONDS:g} s', 'dns')
+        return NoResponse(f'the name {host} was not resolved in {LOOKUP_SECONDS:g} s', 'dns')
     if isinstance(error, UnicodeError) or error.errno in UNKNOWN:
-        return Unreachable(f'there is no host {host}', 'dns_unknown')
-    return Unreachable(f'the name {host} could not be resolved', 'dns')
+        return NoResponse(f'there is no host {host}', 'dns_unknown')
+    return NoResponse(f'the name {host} could not be resolved', 'dns')
 
 
 def again(error: EgressError) -> EgressError:
     if isinstance(error, Refused):
         return Refused(str(error), error.skip_reason)
-    if isinstance(error, Unreachable):
-        return Unreachable(str(error), error.kind)
+    if isinstance(error, NoResponse):
+        return NoResponse(str(error), error.kind)
     return error
 
 
@@ -131,7 +133,7 @@ async def system_resolve(host: str) -> list[str]:
 
 
 @dataclass(slots=True)
-class Question:
+class LookupRequest:
     host: str
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[list[str]]
@@ -144,14 +146,14 @@ class LookupThreads:
     """
 
     def __init__(self) -> None:
-        self._questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[LookupRequest] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
         self._idle = 0
 
     async def ask(self, host: str) -> list[str]:
         loop = asyncio.get_running_loop()
-        question = Question(host, loop, loop.create_future())
+        question = LookupRequest(host, loop, loop.create_future())
         with self._lock:
             self._questions.put(question)
             is_one_more = self._questions.qsize() > self._idle and self._count < THREADS
@@ -160,7 +162,7 @@ class LookupThreads:
             self._start_thread(question)
         return await question.answer
 
-    def _start_thread(self, question: Question) -> None:
+    def _start_thread(self, question: LookupRequest) -> None:
         usual = threading.stack_size(STACK_BYTES)
         try:
             threading.Thread(target=self._answer_questions, name='lookup', daemon=True).start()
@@ -192,7 +194,7 @@ class LookupThreads:
             else:
                 self._deliver(question, answer)
 
-    def _deliver(self, question: Question, result: list[str] | Exception) -> None:
+    def _deliver(self, question: LookupRequest, result: list[str] | Exception) -> None:
         def deliver() -> None:
             if question.answer.done():
                 return

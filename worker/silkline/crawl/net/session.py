@@ -18,9 +18,9 @@ from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from silkline.crawl.net.decoding import Body, accepted_encodings
-from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, Connector, LeftOver
+from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, LeftoverData, LenientConnector
 from silkline.crawl.net.tls import SystemTrust
-from silkline.crawl.responses import EgressError, Refused, TooLarge, Unreachable, forbidden
+from silkline.crawl.responses import EgressError, NoResponse, Refused, TooLarge, forbidden
 
 # For sessions of others, a plugin's own: aiohttp's was made where no certificate was to be had.
 aiohttp_connector._SSL_CONTEXT_VERIFIED = SystemTrust()  # pyright: ignore[reportPrivateUsage]
@@ -50,13 +50,13 @@ def open_session(
     While `is_crowded`, no connection is kept for later: aiohttp bounds those in use alone.
     """
 
-    class KeptAnswer(Answer):
+    class PooledResponse(SessionResponse):
         def start(self, connection: Any) -> 'CoroutineType[Any, Any, aiohttp.ClientResponse]':
             if is_crowded():
                 connection.protocol.force_close()
             return super().start(connection)
 
-    connector = Connector(
+    connector = LenientConnector(
         resolver=resolver,
         socket_factory=socket_factory,
         use_dns_cache=False,
@@ -71,7 +71,7 @@ def open_session(
         auto_decompress=False,
         # The one clock of a request is that of `Egress.fetch`.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-        response_class=KeptAnswer,
+        response_class=PooledResponse,
         max_line_size=HEAD_BYTES,
         max_field_size=HEAD_BYTES,
         max_headers=HEADER_LINES,
@@ -83,7 +83,7 @@ def open_session(
     )
 
 
-class Answer(aiohttp.ClientResponse):
+class SessionResponse(aiohttp.ClientResponse):
     """Remembers the address, which is gone once a short response has been read."""
 
     address = ''
@@ -151,20 +151,20 @@ def translated(error: Exception, host: str, timeout_seconds: float) -> EgressErr
     match error:
         case aiohttp.ClientConnectorCertificateError():
             reason = getattr(error.certificate_error, 'verify_message', '') or 'not valid'
-            return Unreachable(f'the certificate of {host} is not accepted: {reason}', 'tls')
+            return NoResponse(f'the certificate of {host} is not accepted: {reason}', 'tls')
         case aiohttp.ClientConnectorSSLError() | ssl.SSLError():
-            return Unreachable(f'{host} does not speak TLS as it should', 'tls')
+            return NoResponse(f'{host} does not speak TLS as it should', 'tls')
         case aiohttp.ClientConnectorError(os_error=ForbiddenAddress()):
             return forbidden(host)
         case aiohttp.ClientConnectorError():
-            return Unreachable(f'{host} takes no connection', 'connect')
+            return NoResponse(f'{host} takes no connection', 'connect')
         case aiohttp.InvalidURL():
             return Refused(f'the host {host} is no valid one', 'invalid_url')
         case TimeoutError():
-            return Unreachable(f'{host} did not answer within {timeout_seconds:g} s', 'timeout')
+            return NoResponse(f'{host} did not answer within {timeout_seconds:g} s', 'timeout')
         case aiohttp.ClientPayloadError():
-            return Unreachable(f'{host} closed the connection in the middle of the body', 'closed')
-        case aiohttp.ClientConnectionError() | OSError() if not isinstance(error, LeftOver):
-            return Unreachable(f'{host} closed the connection before the end', 'closed')
+            return NoResponse(f'{host} closed the connection in the middle of the body', 'closed')
+        case aiohttp.ClientConnectionError() | OSError() if not isinstance(error, LeftoverData):
+            return NoResponse(f'{host} closed the connection before the end', 'closed')
         case _:
-            return Unreachable(f'{host} does not answer in HTTP as it should', 'protocol')
+            return NoResponse(f'{host} does not answer in HTTP as it should', 'protocol')
