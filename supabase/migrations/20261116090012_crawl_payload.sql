@@ -54,7 +54,7 @@ values
   ('crawl', 'exclude', 'texts', 0, 100, null, '[]',
     'Fetch no URL that matches one of these regular expressions.'),
   ('crawl', 'fetcher', 'text', 1, 40, null, '"http"',
-    'http, browser, null (a generated site, for trying), or the name of a plugin.'),
+    'What fetches pages: http, browser, or the name of a plugin.'),
   ('crawl', 'extractor', 'text', 1, 40, null, '"default"',
     'What turns HTML into Markdown: default, or the name of a plugin.'),
   ('crawl', 'markdown', 'text', null, null, '{main,full,none}', '"main"',
@@ -92,7 +92,7 @@ values
   ('audit', 'categories', 'texts', 0, 20, null, '[]',
     'Only these categories of rules; all when empty.'),
   ('audit', 'fetcher', 'text', 1, 40, null, '"http"',
-    'http, browser, null (a generated site, for trying), or the name of a plugin.'),
+    'http, browser, or the name of a plugin.'),
   ('audit', 'obey_robots', 'boolean', null, null, null, 'true',
     'Whether robots.txt is obeyed.'),
   ('audit', 'concurrency', 'integer', 1, 64, null, '4',
@@ -181,7 +181,7 @@ revoke execute on function silkline.url_host(text) from public, anon, authentica
 -- valid. One statement for all of them: 10,000 payloads take a fifth of a second. Plugins check
 -- their own keys; only the keys that are read for every kind are checked here.
 create function silkline.find_payload_error(p_jobs jsonb)
-  returns table (nth bigint, error text)
+  returns table (nth bigint, error text, hint text)
   language plpgsql
   stable
   security invoker
@@ -198,8 +198,20 @@ begin
       from jsonb_array_elements(p_jobs) with ordinality as listed (value, nth)
     ),
     option_error as (
-      select job.nth, problem.error
+      select
+        job.nth,
+        problem.error,
+        case
+          when option.name is null then format('Options are %s.', known.names)
+          when given.text = 'null' and option.name = 'fetcher'
+            then 'Use http, browser, or the name of a plugin.'
+        end as hint
       from job
+      cross join (
+        select string_agg(option.name, ', ' order by option.name) as names
+        from silkline.payload_options as option
+        where option.kind = 'crawl'
+      ) as known
       cross join lateral jsonb_each(
         case jsonb_typeof(job.payload) when 'object' then job.payload end
       ) as entry
@@ -283,6 +295,8 @@ begin
           end
           when given.text ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
             then format('%s must not contain control characters or line breaks', option.name)
+          -- It reads like no fetcher at all, so not even a plugin may have this name.
+          when option.name = 'fetcher' and given.text = 'null' then 'there is no fetcher null'
           when length(given.text) not between option.minimum and option.maximum
             then format(
               '%s must have from %s to %s characters, not %s',
@@ -307,10 +321,11 @@ begin
           end
           when job.payload ? 'urls' then 'urls can only be used with strategy list'
           when not job.payload ? 'url' then 'the payload needs a url'
-        end as error
+        end as error,
+        null::text as hint
       from job
     )
-    select found.nth, found.error
+    select found.nth, found.error, found.hint
     from (
       select 1 as rank, option_error.* from option_error
       union all

@@ -18,6 +18,7 @@ declare
   v_nth bigint;
   v_code text;
   v_error text;
+  v_hint text;
 begin
   if jsonb_typeof(p_jobs) is distinct from 'array' then
     raise sqlstate 'PT400' using
@@ -104,8 +105,8 @@ begin
   if v_error is null then
     v_code := 'PT422';
 
-    select found.nth, found.error
-    into v_nth, v_error
+    select found.nth, found.error, found.hint
+    into v_nth, v_error, v_hint
     from silkline.find_payload_error(p_jobs) as found;
   end if;
 
@@ -120,20 +121,14 @@ begin
       else v_error
     end,
     hint = case
+      when v_hint is not null then v_hint
       when v_error like 'unknown kind%'
-        then format('Use %s; the operator adds kinds of plugins to crawl_settings.plugin_kinds.',
-          array_to_string(v_kinds, ' or '))
+        then format(
+          'Use %s; the operator adds the kinds of plugins to crawl_settings.plugin_kinds.',
+          array_to_string(v_kinds, ' or ')
+        )
       when v_error like 'priority must be from%'
         then 'Users may go up to crawl_settings.max_user_priority.'
-      when v_error like 'unknown key%'
-        then format(
-          'Options are %s.',
-          (
-            select string_agg(option.name, ', ' order by option.name)
-            from silkline.payload_options as option
-            where option.kind = coalesce(p_jobs -> (v_nth - 1)::integer ->> 'kind', 'crawl')
-          )
-        )
       else 'See the options of a job in docs/reference/options.md.'
     end;
 end

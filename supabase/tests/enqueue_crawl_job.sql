@@ -1,7 +1,7 @@
 -- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
 
 begin;
-select plan(110);
+select plan(114);
 
 select tests.make_users('ann', 'bob');
 
@@ -11,6 +11,23 @@ create function pg_temp.enqueue(p_arguments text)
   language sql
 as $$
   select tests.as_user('ann', format('select * from public.enqueue_crawl_job(%s)', p_arguments));
+$$;
+
+-- The hint of a call that is refused.
+create function pg_temp.hint(p_arguments text)
+  returns text
+  language plpgsql
+as $$
+declare
+  v_hint text;
+begin
+  perform pg_temp.enqueue(p_arguments);
+  return null;
+exception
+  when others then
+    get stacked diagnostics v_hint = pg_exception_hint;
+    return v_hint;
+end
 $$;
 
 -- A job with every default
@@ -83,6 +100,11 @@ select is(
   pg_temp.enqueue($$'{"url": "https://example.com/"}', p_kind => 'audit'$$) -> 'payload' ->> 'max_pages',
   '50',
   'an audit has the defaults of an audit'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/", "fetcher": "generated"}'$$) -> 'payload' ->> 'fetcher',
+  'generated',
+  'a fetcher may be the name of a plugin'
 );
 select is(
   pg_temp.enqueue($$'{"url": "https://example.com/"}', p_run_after => now() + interval '1 hour'$$) ->> 'waits_for',
@@ -300,6 +322,7 @@ from (
     ('{"url": "https://example.com/", "obey_robots": "yes"}', 'obey_robots must be true or false, not "yes"', 'a text for a boolean is refused'),
     ('{"url": "https://example.com/", "strategy": "guess"}', 'strategy must be one of page, site, sitemap, list, llms_txt, not "guess"', 'an unknown strategy is refused'),
     ('{"url": "https://example.com/", "strategy": 5}', 'strategy must be a string, not 5', 'a number for a text is refused'),
+    ('{"url": "https://example.com/", "fetcher": "null"}', 'there is no fetcher null', 'the fetcher null is refused'),
     ('{"url": "https://example.com/", "include": "x"}', 'include must be a list of strings, not "x"', 'a text for a list is refused'),
     ('{"url": "https://example.com/", "include": [5]}', 'include may contain only strings, not 5', 'a number in a list of texts is refused'),
     ('{"url": "https://example.com/", "include": [null]}', 'include may contain only strings, not null', 'null in a list of texts is refused'),
@@ -316,6 +339,15 @@ from (
     ('{"strategy": "list", "urls": ["https://example.com/", "javascript:alert(1)"]}', 'urls must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL in a list is refused'),
     ('{"url": "https://example.com/", "urls": ["https://example.com/"]}', 'urls can only be used with strategy list', 'urls without strategy list is refused')
 ) as bad (payload, message, claim);
+select is(
+  pg_temp.hint($$'{"url": "https://example.com/", "fetcher": "null"}'$$),
+  'Use http, browser, or the name of a plugin.',
+  'the hint names the fetchers'
+);
+select ok(
+  pg_temp.hint($$'{"url": "https://example.com/", "colour": 1}'$$) ~ '^Options are concurrency, .*, user_agent[.]$',
+  'the hint lists the options'
+);
 select throws_like(
   $sql$ select pg_temp.enqueue($$jsonb_build_object('url', 'https://example.com/', 'user_agent', repeat('x', 10000000))$$) $sql$,
   'the payload has % bytes, more than 65536',
