@@ -20,7 +20,7 @@ create function silkline.known_kinds()
   security invoker
   set search_path = ''
 as $$
-  select array['crawl', 'audit'] || settings.plugin_kinds
+  select array['crawl'] || settings.plugin_kinds
   from public.crawl_settings as settings;
 $$;
 

@@ -296,7 +296,7 @@ begin
         and job.waits_for = 'time'
         and job.run_after <= now()
     ),
-    coalesce(p_kinds, array['crawl', 'audit'] || settings.plugin_kinds),
+    coalesce(p_kinds, array['crawl'] || settings.plugin_kinds),
     make_interval(secs => settings.stale_after_seconds),
     settings.max_jobs_per_host,
     settings.max_running_jobs_per_user

@@ -213,7 +213,8 @@ begin
     )
   then
     raise sqlstate 'PT422' using
-      message = 'p_audit must be an object of score, grade, categories, findings, ruleset_version',
+      message = 'p_audit must be an object with exactly the keys score, grade, categories, '
+        || 'findings and ruleset_version',
       hint = 'score is a whole number from 0 to 100.';
   end if;
 

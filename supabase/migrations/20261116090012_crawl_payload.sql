@@ -80,29 +80,7 @@ values
   ('crawl', 'user_agent', 'text', 1, 300, null, null,
     'Sent with each request, and matched against robots.txt.'),
   ('crawl', 'max_retries', 'integer', 0, 20, null, null,
-    'Retries of the job after it broke; default: crawl_settings.default_max_retries.'),
-  ('audit', 'url', 'url', 1, 2048, null, null,
-    'The site to audit.'),
-  ('audit', 'max_pages', 'integer', 1, 10000, null, '50',
-    'How many pages are looked at.'),
-  ('audit', 'max_depth', 'integer', 0, 100, null, '3',
-    'How many links away from the start.'),
-  ('audit', 'max_seconds', 'integer', 1, 86400, null, '1800',
-    'Running time; paused time does not count.'),
-  ('audit', 'categories', 'texts', 0, 20, null, '[]',
-    'Only these categories of rules; all when empty.'),
-  ('audit', 'fetcher', 'text', 1, 40, null, '"http"',
-    'http, browser, or the name of a plugin.'),
-  ('audit', 'obey_robots', 'boolean', null, null, null, 'true',
-    'Whether robots.txt is obeyed.'),
-  ('audit', 'concurrency', 'integer', 1, 64, null, '4',
-    'Open requests at a time.'),
-  ('audit', 'timeout_seconds', 'number', 1, 120, null, '20',
-    'Of one request.'),
-  ('audit', 'user_agent', 'text', 1, 300, null, null,
-    'Sent with each request, and matched against robots.txt.'),
-  ('audit', 'max_retries', 'integer', 0, 20, null, null,
-    'Of the job, after it broke; by default as in crawl_settings.');
+    'Retries of the job after it broke; default: crawl_settings.default_max_retries.');
 
 -- What is wrong with a URL, or null. The crawler does the full WHATWG parse; this refuses what
 -- could never be fetched or must never be stored.
@@ -194,7 +172,7 @@ begin
         listed.nth,
         listed.value -> 'payload' as payload,
         coalesce(listed.value ->> 'kind', 'crawl') as kind,
-        coalesce(listed.value ->> 'kind', 'crawl') not in ('crawl', 'audit') as is_plugin
+        coalesce(listed.value ->> 'kind', 'crawl') <> 'crawl' as is_plugin
       from jsonb_array_elements(p_jobs) with ordinality as listed (value, nth)
     ),
     option_error as (
@@ -216,7 +194,7 @@ begin
         case jsonb_typeof(job.payload) when 'object' then job.payload end
       ) as entry
       left join silkline.payload_options as option
-        on option.kind = case when job.is_plugin then 'crawl' else job.kind end
+        on option.kind = 'crawl'
         and option.name = entry.key
       cross join lateral (
         select

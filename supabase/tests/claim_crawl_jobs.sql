@@ -126,8 +126,9 @@ delete from public.crawl_jobs where true;
 
 -- Kinds
 
+update public.crawl_settings set plugin_kinds = '{screenshot}' where id;
 select tests.enqueue('site', 'ann');
-select tests.enqueue('check', 'ann', '{}', 'audit');
+select tests.enqueue('picture', 'ann', '{}', 'screenshot');
 select is_empty(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k')], '{}') $$,
   'a worker that runs no kinds gets nothing'
@@ -139,9 +140,9 @@ select is_empty(
 select results_eq(
   $$
     select idempotency_key
-    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k'), tests.token('l')], '{audit}')
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k'), tests.token('l')], '{screenshot}')
   $$,
-  $$ values ('check') $$,
+  $$ values ('picture') $$,
   'a worker gets only jobs of the kinds it runs'
 );
 select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds any known kind goes');

@@ -149,14 +149,13 @@ select is(tests.fingerprint(), tests.remembered(), 'the job of the other worker 
 
 -- Audits
 
-select tests.enqueue('audit', 'ann', '{}', 'audit');
-select tests.claim('audit');
+select tests.claimed_job('audit', 'ann');
 select tests.remember();
 select throws_ok(
   format('select * from pg_temp.complete(%L, %L, %L)', 'audit', '{}', bad.audit),
   bad.code,
   case bad.code
-    when 'PT422' then 'p_audit must be an object of score, grade, categories, findings, ruleset_version'
+    when 'PT422' then 'p_audit must be an object with exactly the keys score, grade, categories, findings and ruleset_version'
     else format('new row for relation "crawl_audits" violates check constraint "crawl_audits_%s"', bad.rule)
   end,
   bad.claim

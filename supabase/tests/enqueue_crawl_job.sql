@@ -1,7 +1,7 @@
 -- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
 
 begin;
-select plan(114);
+select plan(116);
 
 select tests.make_users('ann', 'bob');
 
@@ -97,11 +97,6 @@ select is(
   'a list of URLs goes by the host of its first'
 );
 select is(
-  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_kind => 'audit'$$) -> 'payload' ->> 'max_pages',
-  '50',
-  'an audit has the defaults of an audit'
-);
-select is(
   pg_temp.enqueue($$'{"url": "https://example.com/", "fetcher": "generated"}'$$) -> 'payload' ->> 'fetcher',
   'generated',
   'a fetcher may be the name of a plugin'
@@ -180,6 +175,23 @@ select throws_ok(
   'PT422',
   'unknown kind "screenshot"',
   'a kind that no operator has added is refused'
+);
+select is(
+  pg_temp.hint($$'{}', p_kind => 'screenshot'$$),
+  'Use crawl; the operator adds the kinds of plugins to crawl_settings.plugin_kinds.',
+  'the hint names the known kinds'
+);
+update public.crawl_settings set plugin_kinds = '{audit}' where id;
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}', p_kind => 'audit'$$) $sql$,
+  'PT422',
+  'jobs of kind audit are not available yet',
+  'an audit is refused, even as the kind of a plugin'
+);
+select is(
+  pg_temp.hint($$'{"url": "https://example.com/"}', p_kind => 'audit'$$),
+  'Use the kind crawl, or the kind of a plugin.',
+  'the hint says what to use instead'
 );
 update public.crawl_settings set plugin_kinds = '{screenshot}' where id;
 select is(

@@ -23,12 +23,13 @@ create temporary table answers (name text primary key, answer jsonb) on commit d
 
 -- Many jobs, each with its own options
 
+update public.crawl_settings set plugin_kinds = '{screenshot}' where id;
 insert into answers
 values (
   'three',
   pg_temp.enqueue('[
     {"payload": {"url": "https://a.example/"}},
-    {"payload": {"url": "https://b.example/"}, "kind": "audit", "priority": 5, "source_id": "b", "idempotency_key": "b"},
+    {"payload": {"url": "https://b.example/"}, "kind": "screenshot", "priority": 5, "source_id": "b", "idempotency_key": "b"},
     {"payload": {"url": "https://c.example/", "max_retries": 1}, "priority": null}
   ]')
 );
@@ -45,7 +46,7 @@ select results_eq(
   $$
     values
       ('a.example', 'crawl', 0, 'a.example', 3, tests.user_id('ann')),
-      ('b.example', 'audit', 5, 'b', 3, tests.user_id('ann')),
+      ('b.example', 'screenshot', 5, 'b', 3, tests.user_id('ann')),
       ('c.example', 'crawl', 0, 'c.example', 1, tests.user_id('ann'))
   $$,
   'the ids come in the order of the jobs, each with its own options'
@@ -89,7 +90,7 @@ select results_eq(
 
 select tests.remember();
 select is(
-  pg_temp.enqueue('[{"payload": {"url": "https://b.example/"}, "kind": "audit", "priority": 5, "source_id": "b", "idempotency_key": "b"}]') -> 'job_ids' -> 0,
+  pg_temp.enqueue('[{"payload": {"url": "https://b.example/"}, "kind": "screenshot", "priority": 5, "source_id": "b", "idempotency_key": "b"}]') -> 'job_ids' -> 0,
   (select answer -> 'job_ids' -> 1 from answers where name = 'three'),
   'a known idempotency key returns the job it made'
 );

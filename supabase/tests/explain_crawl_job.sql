@@ -29,7 +29,7 @@ $$;
 select tests.enqueue('job', 'ann');
 select is(pg_temp.reasons('job'), array['no_worker'], 'without a worker that is the reason');
 select is(pg_temp.sentence('job'), 'No live worker runs jobs of kind crawl.', 'it is told in a sentence');
-select public.heartbeat_crawl_jobs(tests.worker_id('auditor'), '{}', '{"kinds": ["audit"]}');
+select public.heartbeat_crawl_jobs(tests.worker_id('photographer'), '{}', '{"kinds": ["screenshot"]}');
 select is(pg_temp.reasons('job'), array['no_worker'], 'a worker of other kinds does not help');
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": ["crawl"]}');
 
