@@ -66,6 +66,21 @@ def test_what_a_supervisor_says_arrives_as_it_was_said(message: protocol.ToRunne
     assert framing.decode_to_runner(body_of(framing.encode(message))) == message
 
 
+def test_a_page_without_a_content_hash_can_be_neither_sent_nor_received() -> None:
+    page = protocol.Page(url='u', title='As a plugin makes it')
+    with pytest.raises(ValueError, match='content_hash'):
+        protocol.Finished(url_key=KEY, status='done', page=page)
+    for fields in ({}, {'content_hash': ''}):
+        body = {
+            'type': 'finished',
+            'url_key': HEX,
+            'status': 'done',
+            'page': {'url': 'u', **fields},
+        }
+        with pytest.raises(framing.FrameMalformed):
+            framing.decode_from_runner(msgspec.json.encode(body))
+
+
 def test_an_answer_of_the_database_is_a_message() -> None:
     answer = {
         'command': 'continue',

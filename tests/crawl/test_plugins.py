@@ -20,7 +20,7 @@ SOURCE = """
 import asyncio
 from dataclasses import replace
 
-from silkline.plugins import PageDraft, Reading
+from silkline.plugins import Page, Reading
 
 
 class Upper:
@@ -132,7 +132,7 @@ class Titles:
     def read(self, response, *, depth):
         self.seen += 1
         links = ['/two'] if depth == 0 else []
-        return Reading(links=links, page=PageDraft(url=response.url, title=f'At {depth}'))
+        return Reading(links=links, page=Page(url=response.url, title=f'At {depth}'))
 
     def result(self):
         return {'seen': self.seen}
@@ -142,19 +142,19 @@ class Sizes(Titles):
     version = '3'
 
     def read(self, response, *, depth):
-        page = PageDraft(url=response.url, title=f'{len(response.body)} bytes')
+        page = Page(url=response.url, title=f'{len(response.body)} bytes')
         return Reading(links=['/two', 'mailto:a@b.c'], page=page)
 
 
 class Strange(Titles):
     def read(self, response, *, depth):
         if response.url.endswith('/a'):
-            return Reading(page=PageDraft(url=response.url, title=5))
+            return Reading(page=Page(url=response.url, title=5))
         if response.url.endswith('/b'):
             return {'links': []}
         if response.url.endswith('/c'):
             raise asyncio.CancelledError
-        return Reading(links=['/a', '/b', '/c'], page=PageDraft(url=response.url, title='Good'))
+        return Reading(links=['/a', '/b', '/c'], page=Page(url=response.url, title='Good'))
 
     def result(self):
         return {'seen': object()}

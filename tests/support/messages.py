@@ -29,7 +29,7 @@ pages = st.builds(
     http_status=statuses,
     title=st.none() | texts,
     markdown=st.none() | texts,
-    links=st.lists(json_values, max_size=3),
+    links=st.lists(texts, max_size=3),
     metadata=objects,
 )
 results = st.one_of(

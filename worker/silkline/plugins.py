@@ -7,27 +7,28 @@ Finding and loading plugins is left to `silkline.crawl.installed_plugins`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from silkline.crawl.responses import (
-    UndecodableBody,
     EgressError,
+    NoResponse,
     Refused,
     Response,
     TooLarge,
-    NoResponse,
+    UndecodableBody,
 )
+from silkline.protocol import Page
 
 __all__ = [
     'API',
     'GROUP',
-    'UndecodableBody',
     'EgressError',
     'ExtractorPlugin',
     'FetcherPlugin',
     'JobKind',
-    'PageDraft',
+    'NoResponse',
+    'Page',
     'PageHook',
     'PluginEgress',
     'PluginKind',
@@ -35,7 +36,7 @@ __all__ = [
     'Refused',
     'Response',
     'TooLarge',
-    'NoResponse',
+    'UndecodableBody',
 ]
 
 GROUP = 'silkline.plugins'
@@ -44,25 +45,12 @@ API = 1
 PluginKind = Literal['extractor', 'fetcher', 'page_hook', 'job_kind']
 
 
-@dataclass(slots=True, kw_only=True)
-class PageDraft:
-    """A page before it is stored. Hooks and job kinds may change every field but `url`."""
-
-    url: str
-    http_status: int | None = None
-    title: str | None = None
-    markdown: str | None = None
-    links: list[str] = field(default_factory=list[str])
-    # Small, and JSON: it is stored with the page.
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What a job kind read in a response: links to fetch next, and a page to store, if any."""
 
     links: Sequence[str] = ()
-    page: PageDraft | None = None
+    page: Page | None = None
 
 
 class ExtractorPlugin(Protocol):
@@ -124,7 +112,7 @@ class FetcherPlugin(Protocol):
 class PageHook(Protocol):
     """Sees every page of every crawl before it is stored."""
 
-    def change(self, page: PageDraft) -> None: ...
+    def change(self, page: Page) -> None: ...
 
 
 class JobKind(Protocol):

@@ -108,15 +108,21 @@ class FoundUrl(Struct, frozen=True, kw_only=True, omit_defaults=True):
     skip_reason: SkipReason | None = None
 
 
-class Page(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record of a fetched page."""
+class Page(Struct, kw_only=True, omit_defaults=True):
+    """A page as it is stored, and as plugins see it before that.
+
+    A page hook may change `title`, `markdown`, `links` and `metadata`. The crawl fills in all
+    other fields after the hooks.
+    """
 
     url: Url
-    content_hash: Annotated[str, Meta(min_length=1, max_length=200)]
+    # Filled in last: a page without it cannot be sent.
+    content_hash: Annotated[str, Meta(min_length=1, max_length=200)] = ''
     http_status: HttpStatus | None = None
     title: str | None = None
     markdown: str | None = None
-    links: list[Any] = field(default_factory=list[Any])
+    links: list[str] = field(default_factory=list[str])
+    # JSON, and small: it is stored with the page.
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     etag: Text | None = None
     last_modified: Text | None = None
@@ -201,6 +207,8 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
     def __post_init__(self) -> None:
         if (self.status == 'skipped') != (self.skip_reason is not None):
             raise ValueError('skip_reason goes with status skipped, and only with it')
+        if self.page is not None and not self.page.content_hash:
+            raise ValueError('the page has no content_hash')
 
 
 class Retried(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='retried'):

@@ -1,12 +1,13 @@
-"""Two plugins: a page hook that notes how long reading takes, and an extractor of plain text.
+"""Two plugins: a page hook that adds the reading time, and an extractor of plain text.
 
-A plugin needs nothing of Silkline's: it is found by its entry point (pyproject.toml), and known by
-its `api`, its `kind` and its methods. docs/how-to/plugins.md has all four kinds.
+Silkline finds a plugin by its entry point (pyproject.toml), and calls it by its `api`, its `kind`
+and its methods. All types come from `silkline.plugins`. docs/how-to/plugins.md has all four kinds.
 """
 
 import re
 from html.parser import HTMLParser
-from typing import Any, Protocol
+
+from silkline.plugins import Page
 
 WORDS_PER_MINUTE = 220
 BLOCKS = re.compile(
@@ -15,19 +16,12 @@ BLOCKS = re.compile(
 UNSEEN = ('head', 'script', 'style', 'template')
 
 
-class Page(Protocol):
-    """What a page hook may change: the fields of `silkline.plugins.PageDraft` it uses."""
-
-    markdown: str | None
-    metadata: dict[str, Any]
-
-
 class ReadingTime:
     """Adds `words` and `reading_minutes` to the metadata of each page."""
 
     api = 1
     kind = 'page_hook'
-    # Raise it when a page would come out differently: then unchanged pages are read again.
+    # Raise it when the result for a page changes: then unchanged pages are fetched again, too.
     version = '1'
 
     def change(self, page: Page) -> None:
@@ -37,11 +31,11 @@ class ReadingTime:
 
 
 class PlainText:
-    """The words of a page and nothing else, for what does not read Markdown."""
+    """The text of a page without any markup, for programs that do not read Markdown."""
 
     api = 1
     kind = 'extractor'
-    # Stored with each page. Raise it when the text of a page would come out differently.
+    # Stored with each page. Raise it when the text of a page changes.
     version = '1'
 
     def markdown(self, html: str, *, url: str) -> str:

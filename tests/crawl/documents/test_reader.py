@@ -16,7 +16,7 @@ from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
-from silkline.plugins import PageDraft
+from silkline.plugins import Page
 
 URL = 'https://a.example/docs/page'
 
@@ -335,12 +335,12 @@ def test_a_page_is_the_same_as_long_as_its_markdown_is() -> None:
 
 def test_a_hook_may_change_a_page_and_a_broken_one_loses_nothing() -> None:
     class Shout:
-        def change(self, page: PageDraft) -> None:
+        def change(self, page: Page) -> None:
             page.title = (page.title or '').upper()
             page.metadata['shouted'] = True
 
     class Broken:
-        def change(self, page: PageDraft) -> None:
+        def change(self, page: Page) -> None:
             raise RuntimeError('no')
 
     reader = PageReader(
@@ -408,7 +408,7 @@ class Upper:
 
 
 class Nothing:
-    def change(self, page: PageDraft) -> None:
+    def change(self, page: Page) -> None:
         pass
 
 
@@ -492,7 +492,7 @@ BROKEN: list[dict[str, Any]] = [
 @pytest.mark.parametrize('fields', BROKEN)
 def test_what_a_hook_breaks_is_undone_and_noted(fields: Mapping[str, Any]) -> None:
     class Breaking:
-        def change(self, page: PageDraft) -> None:
+        def change(self, page: Page) -> None:
             page.title = 'Broken'
             page.links.append('https://a.example/broken')
             page.metadata['headings'].append('broken')
@@ -515,7 +515,7 @@ def test_what_a_hook_breaks_is_undone_and_noted(fields: Mapping[str, Any]) -> No
 
 def test_a_hook_that_would_end_the_process_costs_its_own_work_alone() -> None:
     class Ending:
-        def change(self, page: PageDraft) -> None:
+        def change(self, page: Page) -> None:
             raise SystemExit(3)
 
     page = page_of(
@@ -527,7 +527,7 @@ def test_a_hook_that_would_end_the_process_costs_its_own_work_alone() -> None:
 
 def test_what_a_hook_sets_is_made_storable() -> None:
     class Setting:
-        def change(self, page: PageDraft) -> None:
+        def change(self, page: Page) -> None:
             page.url = 'https://elsewhere.example/'
             page.title = Text('Title')
             page.markdown = Text('x' * 3_000_000)
@@ -550,6 +550,21 @@ def test_what_a_hook_sets_is_made_storable() -> None:
     assert 'hook_errors' not in page.metadata
     assert page.metadata['text'] == 'a'
     assert page.metadata['list'] == [1, 2.5, None]
+
+
+def test_a_hook_cannot_set_what_the_crawl_knows_itself() -> None:
+    class Claiming:
+        def change(self, page: Page) -> None:
+            page.content_hash = page.etag = page.last_modified = 'claimed'
+            page.extractor = page.extractor_version = 'claimed'
+            page.http_status = 999
+
+    hooks = PageHooks([('a', Claiming())])
+    page = page_of('<p>Words.', PageReader(CrawlOptions(), agent='s', hooks=hooks))
+    plain = page_of('<p>Words.')
+    for one in (page, plain):
+        del one.metadata['made_with']
+    assert page == plain
 
 
 @pytest.mark.parametrize('markdown', [None, b'bytes', ['list'], 5])

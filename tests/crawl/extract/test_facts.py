@@ -4,12 +4,12 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Anchor, Extracted, read_html
+from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Anchor, Facts, read_html
 
 URL = 'https://example.org/dir/page'
 
 
-def read(html: str) -> Extracted:
+def read(html: str) -> Facts:
     return read_html(html, url=URL, markdown='none')
 
 

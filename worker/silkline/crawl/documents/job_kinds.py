@@ -13,7 +13,7 @@ from silkline.crawl.documents.plugin_pages import (
     checked_page,
     checked_strings,
 )
-from silkline.crawl.documents.record import page_of, short, versioned
+from silkline.crawl.documents.record import complete_page, short, versioned
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.installed_plugins import FATAL, describe, required, version_of
 from silkline.crawl.options import CrawlError
@@ -86,11 +86,11 @@ class JobKindReader:
             at = join(url, reading.page.url)
             if at is None:
                 raise ValueError('the url of its page is none of http or https')
-            draft = checked_page(
+            page = checked_page(
                 reading.page, url=at, joined=lambda hrefs: self._joiner.links(url, hrefs)
             )
-            draft.metadata['made_with'] = self.made_with
-            page = page_of(response, draft, text=response.body.decode('utf-8', 'replace'))
+            page.metadata['made_with'] = self.made_with
+            complete_page(page, response, text=response.body.decode('utf-8', 'replace'))
         return Fetched(
             status='done',
             http_status=response.status,

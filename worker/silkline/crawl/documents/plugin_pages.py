@@ -11,7 +11,7 @@ import msgspec
 
 from silkline.crawl.documents.record import MAX_CHARACTERS, bounded_links, versioned
 from silkline.crawl.installed_plugins import FATAL, describe, required, version_of
-from silkline.plugins import ExtractorPlugin, PageDraft, PageHook
+from silkline.plugins import ExtractorPlugin, Page, PageHook
 
 MAX_TITLE = 1000
 MAX_METADATA_BYTES = 2 * 1024 * 1024
@@ -41,45 +41,42 @@ class PageHooks:
         self._hooks = hooks
         self.names = [versioned(name, version_of(hook)) for name, hook in hooks]
 
-    def run(self, draft: PageDraft, *, joined: JoinLinks) -> PageDraft:
+    def run(self, page: Page, *, joined: JoinLinks) -> Page:
         """The page as the hooks leave it, with the errors of those that failed in its metadata."""
         errors: list[str] = []
         for name, hook in self._hooks:
-            tried = PageDraft(
-                url=draft.url,
-                http_status=draft.http_status,
-                title=draft.title,
-                markdown=draft.markdown,
-                links=list(draft.links),
-                metadata=msgspec.to_builtins(draft.metadata),
+            changed = msgspec.structs.replace(
+                page, links=list(page.links), metadata=msgspec.to_builtins(page.metadata)
             )
             try:
-                hook.change(tried)
-                draft = checked_page(tried, url=draft.url, known=draft.links, joined=joined)
+                hook.change(changed)
+                changed = checked_page(changed, url=page.url, known=page.links, joined=joined)
             except FATAL:
                 raise
             except BaseException as error:
                 errors.append(f'{name}: {describe(error)}'[:300])
+            else:
+                changed.http_status = page.http_status
+                page = changed
         if errors:
-            draft.metadata['hook_errors'] = errors
-        return draft
+            page.metadata['hook_errors'] = errors
+        return page
 
 
 def checked_page(
-    draft: PageDraft, *, url: str, known: list[str] | None = None, joined: JoinLinks
-) -> PageDraft:
-    """A draft that can be stored. TypeError or ValueError where a field is of a wrong type.
+    page: Page, *, url: str, known: list[str] | None = None, joined: JoinLinks
+) -> Page:
+    """A copy of what a plugin may set. TypeError or ValueError where a field has a wrong type.
 
-    Links that are not `known` are joined, and what are no URLs of pages dropped.
+    Links that are not `known` are joined, and dropped if they are not URLs of pages.
     """
-    links = checked_strings(draft.links, 'links')
-    return PageDraft(
+    links = checked_strings(page.links, 'links')
+    return Page(
         url=url,
-        http_status=draft.http_status,
-        title=checked_text(draft.title, 'title', MAX_TITLE),
-        markdown=checked_text(draft.markdown, 'markdown', MAX_CHARACTERS),
+        title=checked_text(page.title, 'title', MAX_TITLE),
+        markdown=checked_text(page.markdown, 'markdown', MAX_CHARACTERS),
         links=links if links == known else bounded_links(joined(links)),
-        metadata=checked_metadata(draft.metadata),
+        metadata=checked_metadata(page.metadata),
     )
 
 

@@ -17,17 +17,16 @@ from silkline.crawl.documents.record import (
     MAX_CHARACTERS,
     Fingerprints,
     bounded_links,
+    complete_page,
     made_with,
-    page_of,
 )
 from silkline.crawl.documents.robots_tag import directives_of
-from silkline.crawl.extract import Extracted, Extractor, read_html
+from silkline.crawl.extract import Extractor, Facts, read_html
 from silkline.crawl.extract.facts import MAX_HREF
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES, Joiner, join
-from silkline.plugins import PageDraft
 
 if TYPE_CHECKING:
     from silkline.crawl.documents.plugin_pages import PageHooks
@@ -92,37 +91,37 @@ class PageReader:
 
     def _read_html(self, response: Response, url: str, text: str, charset: str) -> Fetched:
         options = self._options
-        extracted = read_html(
+        facts = read_html(
             text,
             url=url,
             markdown=options.markdown,
             extractor=self._extractor,
             agent=self._agent,
         )
-        directives = extracted.robots | directives_of(response.headers, self._agent)
-        base = join(url, extracted.base) or url if extracted.base else url
-        refresh = extracted.refresh or response.headers.get('Refresh', '')[:MAX_HREF]
+        directives = facts.robots | directives_of(response.headers, self._agent)
+        base = join(url, facts.base) or url if facts.base else url
+        refresh = facts.refresh or response.headers.get('Refresh', '')[:MAX_HREF]
         seconds, target = refresh_of(refresh, base=base, url=url)
         if target is not None and seconds <= AT_ONCE_SECONDS:
             return replace(skipped(response, 'redirect'), redirect=target)
-        hrefs = [*self._hrefs(extracted), *([target] if target else [])]
+        hrefs = [*self._hrefs(facts), *([target] if target else [])]
         links = [] if self._is_nofollow(directives) else self._links(base, hrefs)
         if self._is_noindex(directives):
             return skipped(response, 'noindex', links=links)
-        canonical = join(base, extracted.canonical) if extracted.canonical else None
-        draft = PageDraft(
+        canonical = join(base, facts.canonical) if facts.canonical else None
+        page = protocol.Page(
             url=url,
             http_status=response.status,
-            title=extracted.title,
-            markdown=extracted.markdown,
+            title=facts.title,
+            markdown=facts.markdown,
             links=links,
-            metadata=facts_of(extracted, charset, canonical=canonical),
+            metadata=metadata_of(facts, charset, canonical=canonical),
         )
         return self._page(
             response,
-            draft,
-            extracted.extractor,
-            extracted.extractor_version,
+            page,
+            facts.extractor,
+            facts.extractor_version,
             text=text,
             canonical=canonical_elsewhere(canonical, url=url),
         )
@@ -133,10 +132,10 @@ class PageReader:
     def _is_noindex(self, directives: frozenset[str]) -> bool:
         return bool(directives & {'noindex', 'none'}) and not self._options.keep_noindex
 
-    def _hrefs(self, extracted: Extracted) -> Iterable[str]:
+    def _hrefs(self, facts: Facts) -> Iterable[str]:
         if self._options.follow_nofollow:
-            return (anchor.href for anchor in extracted.anchors)
-        return (anchor.href for anchor in extracted.anchors if not anchor.is_nofollow)
+            return (anchor.href for anchor in facts.anchors)
+        return (anchor.href for anchor in facts.anchors if not anchor.is_nofollow)
 
     def _links(self, base: str, hrefs: Iterable[str]) -> list[str]:
         return bounded_links(self._joiner.links(base, hrefs))
@@ -153,7 +152,7 @@ class PageReader:
         if self._is_noindex(directives):
             return skipped(response, 'noindex', links=links)
         is_kept = self._options.markdown != 'none'
-        draft = PageDraft(
+        page = protocol.Page(
             url=url,
             http_status=response.status,
             title=first_heading(text) if is_markdown else None,
@@ -161,7 +160,7 @@ class PageReader:
             links=links,
             metadata={'charset': charset, 'url_rules': URL_RULES},
         )
-        return self._page(response, draft, 'as-is' if is_kept else None, '1', text=text)
+        return self._page(response, page, 'as-is' if is_kept else None, '1', text=text)
 
     def _read_sitemap(self, response: Response, url: str) -> Fetched | None:
         from silkline.crawl.documents.sitemap import NotASitemap, parse_sitemap
@@ -183,7 +182,7 @@ class PageReader:
     def _page(
         self,
         response: Response,
-        draft: PageDraft,
+        page: protocol.Page,
         extractor: str | None,
         extractor_version: str | None,
         *,
@@ -191,24 +190,25 @@ class PageReader:
         canonical: str | None = None,
     ) -> Fetched:
         if self._hooks is not None:
-            url = draft.url
-            draft = self._hooks.run(draft, joined=lambda hrefs: self._joiner.links(url, hrefs))
-        draft.metadata['made_with'] = self.made_with
+            url = page.url
+            page = self._hooks.run(page, joined=lambda hrefs: self._joiner.links(url, hrefs))
+        page.metadata['made_with'] = self.made_with
+        complete_page(
+            page,
+            response,
+            text=text,
+            extractor=extractor,
+            extractor_version=extractor_version if extractor else None,
+        )
         return Fetched(
             status='done',
             http_status=response.status,
             bytes=len(response.body),
             canonical=canonical,
-            links=draft.links,
+            links=page.links,
             seconds=response.seconds,
-            fingerprint=self._fingerprints.of(response, draft),
-            page=page_of(
-                response,
-                draft,
-                extractor=extractor,
-                extractor_version=extractor_version if extractor else None,
-                text=text,
-            ),
+            fingerprint=self._fingerprints.of(response, page),
+            page=page,
         )
 
 
@@ -240,21 +240,21 @@ def is_sitemap(body: bytes) -> bool:
     return looks_like_sitemap(body)
 
 
-def facts_of(extracted: Extracted, charset: str, *, canonical: str | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {'charset': charset, 'url_rules': URL_RULES}
-    told = {
-        'description': extracted.description,
-        'language': extracted.language,
+def metadata_of(facts: Facts, charset: str, *, canonical: str | None) -> dict[str, Any]:
+    metadata: dict[str, Any] = {'charset': charset, 'url_rules': URL_RULES}
+    texts = {
+        'description': facts.description,
+        'language': facts.language,
         'canonical': canonical,
     }
-    for name, value in told.items():
+    for name, value in texts.items():
         if value:
-            facts[name] = value[:MAX_FACT]
-    if extracted.headings:
-        facts['headings'] = extracted.headings[:MAX_METADATA_HEADINGS]
-    if extracted.error:
-        facts['extract_error'] = extracted.error
-    return facts
+            metadata[name] = value[:MAX_FACT]
+    if facts.headings:
+        metadata['headings'] = facts.headings[:MAX_METADATA_HEADINGS]
+    if facts.error:
+        metadata['extract_error'] = facts.error
+    return metadata
 
 
 def first_heading(text: str) -> str | None:

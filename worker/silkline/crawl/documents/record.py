@@ -7,16 +7,12 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from silkline import protocol
 from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Extractor
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES
-
-if TYPE_CHECKING:
-    from silkline.plugins import PageDraft
 
 # Longer validators are not stored: cut, they would never match.
 MAX_VALIDATOR = 1000
@@ -33,29 +29,23 @@ ALIKE_BYTES = 200
 _ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
 
 
-def page_of(
+def complete_page(
+    page: protocol.Page,
     response: Response,
-    draft: 'PageDraft',
     *,
+    text: str,
     extractor: str | None = None,
     extractor_version: str | None = None,
-    text: str,
-) -> protocol.Page:
+) -> None:
+    """Fill in what the crawl knows about a page, whatever a plugin has put there."""
     # What a reader would see decides whether a page has changed: a token in a script does not.
-    seen = text if draft.markdown is None else f'{draft.title}\n{draft.markdown}'
-    return protocol.Page(
-        url=draft.url,
-        http_status=response.status,
-        content_hash=hashlib.sha256(seen.encode('utf-8', 'replace')).hexdigest(),
-        title=draft.title,
-        markdown=draft.markdown,
-        links=draft.links,
-        metadata=draft.metadata,
-        etag=validator(response, 'ETag'),
-        last_modified=validator(response, 'Last-Modified'),
-        extractor=extractor,
-        extractor_version=extractor_version,
-    )
+    seen = text if page.markdown is None else f'{page.title}\n{page.markdown}'
+    page.content_hash = hashlib.sha256(seen.encode('utf-8', 'replace')).hexdigest()
+    page.http_status = response.status
+    page.etag = validator(response, 'ETag')
+    page.last_modified = validator(response, 'Last-Modified')
+    page.extractor = extractor
+    page.extractor_version = extractor_version
 
 
 def validator(response: Response, name: str) -> str | None:
@@ -73,9 +63,9 @@ class Fingerprints:
     def __init__(self) -> None:
         self._sizes: deque[int] = deque(maxlen=16)
 
-    def of(self, response: Response, draft: 'PageDraft') -> int:
-        if draft.markdown and len(draft.markdown) >= TELLING_CHARACTERS:
-            return hash((draft.title, draft.markdown))
+    def of(self, response: Response, page: protocol.Page) -> int:
+        if page.markdown and len(page.markdown) >= TELLING_CHARACTERS:
+            return hash((page.title, page.markdown))
         size = len(response.body)
         is_alike = any(abs(size - known) <= ALIKE_BYTES for known in self._sizes)
         self._sizes.append(size)

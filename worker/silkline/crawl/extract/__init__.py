@@ -6,38 +6,18 @@ extractor finds the main content (`main_content.py`) and writes it (`markdown.py
 for it). An extractor's exception never loses a page: it is told in `error`.
 """
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from silkline.crawl.extract.facts import MAX_MARKDOWN, Anchor, Facts, read_facts
 from silkline.crawl.extract.parser import Document, TooCostly, parse_html
 
-__all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extracted', 'Extractor', 'read_html']
+__all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extractor', 'Facts', 'read_html']
 
 EXTRACTOR = 'silkline'
 # Goes up with each release whose Markdown differs from the last one's for any page: whoever
 # compares pages over time can tell a change of the page from a change of the extractor.
 EXTRACTOR_VERSION = '1'
 MAX_ERROR = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Extracted:
-    """What a page says; addresses are as written in it, neither joined nor checked."""
-
-    title: str | None
-    description: str | None
-    language: str | None
-    canonical: str | None
-    base: str | None
-    refresh: str | None
-    robots: frozenset[str]
-    anchors: list[Anchor]
-    headings: list[tuple[int, str]]
-    markdown: str | None
-    extractor: str | None
-    extractor_version: str | None
-    error: str | None
 
 
 class Extractor(Protocol):
@@ -56,14 +36,12 @@ def read_html(
     markdown: Literal['main', 'full', 'none'],
     extractor: Extractor | None = None,
     agent: str = 'silkline',
-) -> Extracted:
+) -> Facts:
     """Read one page. Never raises, whatever the HTML or the extractor.
 
     `agent` is the name, in lower case, under which a page may have robots directives for us.
     """
     facts = Facts()
-    text: str | None = None
-    error: str | None = None
     name, version = EXTRACTOR, EXTRACTOR_VERSION
     try:
         document = parse_html(html)
@@ -71,33 +49,22 @@ def read_html(
         if markdown == 'none':
             pass
         elif extractor is None:
-            text = _built_in(document, facts, html=html, url=url, is_full=markdown == 'full')
+            is_full = markdown == 'full'
+            facts.markdown = _built_in(document, facts, html=html, url=url, is_full=is_full)
         else:
             name, version = extractor.name, extractor.version
-            text = _checked(extractor.markdown(html, url=url))
+            facts.markdown = _checked(extractor.markdown(html, url=url))
     except TooCostly as caught:
-        error = f'read as plain text: {caught}'
-        facts, text = _without_tree(html, wants_text=markdown != 'none')
+        facts = _without_tree(html, wants_text=markdown != 'none')
+        facts.error = f'read as plain text: {caught}'
     except (KeyboardInterrupt, MemoryError):
         raise
     except BaseException as caught:
         # An extractor of a plugin may raise anything.
-        error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:MAX_ERROR]
-    return Extracted(
-        title=facts.title,
-        description=facts.description,
-        language=facts.language,
-        canonical=facts.canonical,
-        base=facts.base,
-        refresh=facts.refresh,
-        robots=facts.robots,
-        anchors=facts.anchors,
-        headings=facts.headings,
-        markdown=text,
-        extractor=None if text is None else name,
-        extractor_version=None if text is None else version,
-        error=error,
-    )
+        facts.error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:MAX_ERROR]
+    if facts.markdown is not None:
+        facts.extractor, facts.extractor_version = name, version
+    return facts
 
 
 def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full: bool) -> str:
@@ -116,7 +83,10 @@ def _checked(text: object) -> str:
     return str.__str__(text[:MAX_MARKDOWN])
 
 
-def _without_tree(html: str, *, wants_text: bool) -> tuple[Facts, str | None]:
+def _without_tree(html: str, *, wants_text: bool) -> Facts:
     from silkline.crawl.extract import plain_text
 
-    return plain_text.read_title(html), plain_text.read_text(html) if wants_text else None
+    facts = Facts(title=plain_text.read_title(html))
+    if wants_text:
+        facts.markdown = plain_text.read_text(html)
+    return facts

@@ -26,6 +26,8 @@ class Anchor(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Facts:
+    """What was read from a page; addresses are as written in it, neither joined nor checked."""
+
     title: str | None = None
     description: str | None = None
     language: str | None = None
@@ -36,6 +38,12 @@ class Facts:
     robots: frozenset[str] = frozenset()
     anchors: list[Anchor] = field(default_factory=list[Anchor])
     headings: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    markdown: str | None = None
+    # Of what made the Markdown.
+    extractor: str | None = None
+    extractor_version: str | None = None
+    # Why there is no Markdown, or only plain text.
+    error: str | None = None
 
 
 def read_facts(document: Document, *, agent: str) -> Facts:

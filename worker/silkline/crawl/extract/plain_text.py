@@ -7,7 +7,7 @@ its tags. No links are taken from such a page: it was made to do harm.
 import re
 from html import unescape
 
-from silkline.crawl.extract.facts import MAX_MARKDOWN, MAX_TITLE, Facts, one_line
+from silkline.crawl.extract.facts import MAX_MARKDOWN, MAX_TITLE, one_line
 
 _SCRIPT = re.compile(r'<(script|style)\b', re.IGNORECASE)
 _END = {
@@ -21,9 +21,9 @@ _SPACES = re.compile(r'[^\S\n]{2,}|\r')
 MAX_READ = 4 * MAX_MARKDOWN
 
 
-def read_title(html: str) -> Facts:
+def read_title(html: str) -> str | None:
     found = _TITLE.search(html[:MAX_READ])
-    return Facts(title=one_line(unescape(found[1]), MAX_TITLE) or None if found else None)
+    return one_line(unescape(found[1]), MAX_TITLE) or None if found else None
 
 
 def read_text(html: str) -> str:
