@@ -10,7 +10,7 @@ SilklineError                  one sentence for the user; commands print it and 
 │   └── FrameMalformed
 ├── CannotStart                a runner could not be started (supervisor/process.py)
 ├── CrawlError                 a job asks for something that is not here (crawl/options.py)
-├── EgressError                a request got no usable response (crawl/net/errors.py)
+├── EgressError                a request got no usable response (crawl/responses.py)
 └── StackError                 the local stack cannot start or stop (silkline_local)
 """
 

@@ -5,10 +5,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from silkline.errors import SilklineError
+
 CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
 
 
-class CrawlError(Exception):
+class CrawlError(SilklineError):
     """The options ask for something that is not here. The job fails and is not retried."""
 
 

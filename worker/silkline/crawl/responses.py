@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from silkline.errors import SilklineError
+
 NoResponseKind = Literal['dns_unknown', 'dns', 'connect', 'timeout', 'closed', 'tls', 'protocol']
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -34,7 +36,7 @@ class Response:
     first_byte_seconds: float
 
 
-class EgressError(Exception):
+class EgressError(SilklineError):
     """No usable response. The message is stored as the last error of the URL."""
 
 

@@ -11,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from silkline.crawl.fetchers.proxy import ProxySession
+from silkline.crawl.options import CrawlError
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
@@ -40,7 +41,7 @@ FLAGS = (
 )
 
 
-class BrowserMissing(Exception):
+class BrowserMissing(CrawlError):
     """Playwright or Chromium is not there. The message says what to install."""
 
 
