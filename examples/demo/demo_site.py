@@ -1,10 +1,11 @@
-"""A small site on loopback, for `make demo` and for trying things: the files of `local/site`.
+"""A small site on loopback, for `make demo` and the tutorial: the files of `examples/demo/site`.
 
-Beside the files it has what real sites have: a redirect, a dead link, a slow page, validators, and
-a page that changes (`edit`). `python -m demo_site` serves it until Ctrl-C.
+It also has what real sites have: a redirect, a dead link, a slow page, validators, and a page that
+changes (`edit`). `python examples/demo/demo_site.py [PORT]` serves it until Ctrl-C.
 """
 
 import hashlib
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Answer:
 
 
 class DemoSite:
-    """Enter it to serve on a free port; `requests` are the paths that were asked for."""
+    """Enter it to serve on a port, 0 for a free one; `requests` are the requested paths."""
 
     def __init__(self, port: int = 0) -> None:
         self.requests: list[str] = []
@@ -128,9 +129,9 @@ class DemoSite:
 
 
 def main() -> None:
-    with DemoSite() as site:
-        print(f'{site.url}/ (Ctrl-C ends it). In another terminal:')
-        print(f'  silkline crawl {site.url}/ --allow-network 127.0.0.0/8')
+    with DemoSite(int(sys.argv[1]) if len(sys.argv) > 1 else 0) as site:
+        print(f'Serving {site.url}/ until Ctrl-C. In another terminal:')
+        print(f'  silkline crawl {site.url}/ --allow-network 127.0.0.0/8', flush=True)
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
