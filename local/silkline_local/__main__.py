@@ -1,4 +1,4 @@
-"""The commands of the local stack without the rest of `silkline`: `python -m silkline_local up`."""
+"""`python -m silkline_local up`: the commands of the local stack without the rest of `silkline`."""
 
 from silkline_local.cli import commands
 

@@ -1,35 +1,31 @@
-"""The commands of the local stack: `silkline up`, `down`, `reset`, `token`; and `crawl`, beside it.
+"""The commands of the local stack: `silkline up`, `down`, `reset` and `token`.
 
-Owns their words and what they print: facts for people on stderr, data on stdout. Found by
-`silkline` as an entry point; imports what is slow or may not be installed only when it runs.
+Owns their options, their help and how errors are printed: messages on stderr, data on stdout.
+Imports what is slow, or belongs to the extra `local`, only when a command runs. How a stack is
+started is in `launch.py`.
 """
 
-import logging
-import os
-import signal
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from silkline.errors import ExitCode, SilklineError
 from silkline.settings import STACK_NAME, dashboard_directory, migrations_directory
 
-from silkline_local.directory import StackDirectory, format_env
+from silkline_local.directory import format_env
+from silkline_local.errors import AlreadyRunning, StackError
 from silkline_local.launch import (
-    READY_WORD,
-    extra_needed,
-    failures_told,
     find_stack,
-    say,
+    print_message,
+    report_running,
+    serve,
     start_detached,
-    tell_running,
 )
-from silkline_local.lock import AlreadyRunning, StackError
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from silkline_local.stack import Options, Ready
+    from silkline_local.stack import StackOptions
 
 LOOPBACK = '127.0.0.1'
 
@@ -39,11 +35,11 @@ Directory = Annotated[
     Path | None,
     typer.Option(
         '--directory',
-        help="The stack's own directory, not your project's: database, keys, log.",
+        help="The stack's own directory (database, keys, log), not your project's.",
         show_default=f'{STACK_NAME} here, or in a directory above',
         envvar='SILKLINE_DIRECTORY',
         file_okay=False,
-        # Whose it is, is told in our own words.
+        # A directory of another user is refused by `check_owner`, with a better message.
         readable=False,
     ),
 ]
@@ -55,7 +51,7 @@ def up(
     port: Annotated[
         int | None,
         typer.Option(
-            help='The port of the API. Without it: the last one, else 54421, else a free one.',
+            help='Port of the API. Default: the last one used, else 54421, else a free one.',
             min=1,
             max=65535,
             show_default=False,
@@ -63,117 +59,129 @@ def up(
     ] = None,
     host: Annotated[
         str,
-        typer.Option(help='The address to listen on. Beyond loopback, others can reach the API.'),
+        typer.Option(
+            help='Address to listen on. Other than on loopback, other machines can reach the API.'
+        ),
     ] = LOOPBACK,
     migrations: Annotated[
         Path | None,
         typer.Option(
-            help="A directory of migrations to apply instead of the queue's own.",
+            help="Apply the migrations in this directory instead of the queue's own.",
             exists=True,
             file_okay=False,
         ),
     ] = None,
     detach: Annotated[
-        bool, typer.Option('--detach', '-d', help='Return when it is ready; it goes on running.')
+        bool,
+        typer.Option('--detach', '-d', help='Run in the background; return when it is ready.'),
     ] = False,
     env: Annotated[
         bool,
-        typer.Option('--env', help='Print the variables NAME=value; starts detached if need be.'),
+        typer.Option(
+            '--env',
+            help='Print the variables as NAME=value; start in the background if not running.',
+        ),
     ] = False,
     ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a Supabase stand-in on this machine.
 
-    Postgres, the queue, REST and Realtime. Ctrl-C stops it. What is in the database stays for the
-    next time.
+    Postgres, the queue, REST and Realtime. Ctrl-C stops it. The database is kept for the next
+    time.
     """
-    place = find_stack(directory)
-    words = [
+    stack = find_stack(directory)
+    given = [
         *([f'--host={host}'] if host != LOOPBACK else []),
         *([f'--port={port}'] if port else []),
         *([f'--migrations={migrations.absolute()}'] if migrations else []),
     ]
-    with failures_told():
+    with exit_on_error():
         options = read_options(port, host, migrations)
-        place.make()
+        stack.create()
         if detach or env:
-            start_detached(place, words)
+            start_detached(stack, given)
             if env:
-                typer.echo(format_env(place.read_env()), nl=False)
+                typer.echo(format_env(stack.read_env()), nl=False)
             return
         try:
-            with place.lock.held():
-                serve(place, options, ready_fd)
+            with stack.lock.held():
+                serve(stack, options, ready_fd)
         except AlreadyRunning as error:
-            tell_running(place, str(error), words)
+            report_running(stack, str(error), given)
 
 
 @commands.command()
 def down(directory: Directory = None) -> None:
-    """Stop the stack; its data stays."""
-    place = find_stack(directory)
-    with failures_told():
-        place.refuse_other_owner()
-        process = place.lock.stop()
+    """Stop the stack and keep its data."""
+    stack = find_stack(directory)
+    with exit_on_error():
+        stack.check_owner()
+        process = stack.lock.stop()
     if process is None:
-        say(f'no stack is running in {place.path} (another one: --directory)')
+        print_message(f'no stack is running in {stack.path} (--directory names another)')
     else:
-        say(f'stopped the stack of {place.path} (process {process}); its data stays')
+        print_message(f'stopped the stack in {stack.path} (process {process}); its data is kept')
 
 
 @commands.command()
 def reset(
     directory: Directory = None,
-    yes: Annotated[bool, typer.Option('--yes', '-y', help='Do not ask.')] = False,
-    keys: Annotated[bool, typer.Option('--keys', help='Forget the keys, too.')] = False,
+    yes: Annotated[bool, typer.Option('--yes', '-y', help='Do not ask for confirmation.')] = False,
+    keys: Annotated[bool, typer.Option('--keys', help='Remove the keys, too.')] = False,
 ) -> None:
     """Stop the stack and remove its database.
 
-    Keys and ports stay, so clients need no change.
+    Keys and ports stay the same, so clients need no change.
     """
-    place = find_stack(directory)
-    with failures_told():
-        place.refuse_other_owner()
-        if not place.has_database and not (keys and place.is_stack):
-            say(f'{place.path} holds no database of a stack: nothing was removed')
+    stack = find_stack(directory)
+    with exit_on_error():
+        stack.check_owner()
+        if not stack.has_database and not (keys and stack.is_stack):
+            print_message(f'there is no database of a stack in {stack.path}: nothing was removed')
             return
         what = 'the database and the keys' if keys else 'the database'
         if not yes:
-            confirm(f'Remove {what} of {place.path}, with all jobs and pages?')
-        process = place.lock.stop()
-        with place.lock.held():
-            if place.has_database:
-                place.forget_data()
+            confirm(f'Remove {what} in {stack.path}, with all jobs and pages?')
+        process = stack.lock.stop()
+        with stack.lock.held():
+            if stack.has_database:
+                stack.remove_database()
             if keys:
-                place.forget_keys()
+                stack.remove_keys()
     stopped = '' if process is None else f'stopped process {process} and '
-    say(f'{stopped}removed {what} of {place.path}; silkline up starts afresh')
+    print_message(f'{stopped}removed {what} in {stack.path}; silkline up starts from scratch')
 
 
 @commands.command()
 def token(
     email: Annotated[
-        str, typer.Argument(metavar='EMAIL', help='Whose token; the user is made if need be.')
+        str,
+        typer.Argument(metavar='EMAIL', help='Address of the user, who is created if necessary.'),
     ],
     directory: Directory = None,
-    hours: Annotated[float, typer.Option(help='How long it is valid.', min=0.01, max=8760)] = 24,
+    hours: Annotated[
+        float, typer.Option(help='How long the token is valid.', min=0.01, max=8760)
+    ] = 24,
 ) -> None:
-    """Print an access token of a user, as signing in would give it."""
-    place = find_stack(directory)
+    """Print an access token for a user, as signing in would."""
+    stack = find_stack(directory)
     address = email.strip().lower()
-    with failures_told():
-        place.refuse_other_owner()
+    with exit_on_error():
+        stack.check_owner()
         name, _, domain = address.partition('@')
         if not name or not domain or len(address.split()) > 1:
-            raise StackError(f'{email!r} is no e-mail address')
-        if place.lock.wait_until_ready() is None:
-            raise StackError(f'no stack is running in {place.path}: silkline up --detach')
-        with extra_needed():
-            from silkline_local.keys import sign_user_token
-            from silkline_local.users import find_or_make_user
-        # Not from the file of keys: what counts is what the running stack knows.
-        variables = place.read_env()
-        user_id = find_or_make_user(variables['SUPABASE_DB_URL'], address)
+            raise StackError(
+                f'{email!r} is not an e-mail address: expected something like ann@example.com'
+            )
+        if stack.lock.wait_until_ready() is None:
+            raise StackError(
+                f'no stack is running in {stack.path}: start it with silkline up --detach'
+            )
+        with require_extra():
+            from silkline_local.auth import find_or_create_user, sign_user_token
+        # Not from keys.json: the running stack decides which secret is valid.
+        variables = stack.read_env()
+        user_id = find_or_create_user(variables['SUPABASE_DB_URL'], address)
         typer.echo(
             sign_user_token(
                 variables['SUPABASE_JWT_SECRET'], user_id, email=address, seconds=hours * 3600
@@ -183,25 +191,25 @@ def token(
 
 def confirm(question: str) -> None:
     try:
-        is_meant = typer.confirm(question, err=True)
+        is_confirmed = typer.confirm(question, err=True)
     except typer.Abort:
-        # Nobody is there to answer, or Ctrl-C; the cursor stands behind the question.
+        # No terminal, or Ctrl-C: the cursor is still behind the question.
         typer.echo(err=True)
-        is_meant = False
-    if not is_meant:
-        say('nothing was removed; --yes answers the question')
-        raise typer.Exit(1)
+        is_confirmed = False
+    if not is_confirmed:
+        print_message('nothing was removed (--yes skips the question)')
+        raise typer.Exit(ExitCode.REFUSED)
 
 
-def read_options(port: int | None, host: str, migrations: Path | None) -> 'Options':
-    with extra_needed():
-        from silkline_local.stack import Options
+def read_options(port: int | None, host: str, migrations: Path | None) -> 'StackOptions':
+    with require_extra():
+        from silkline_local.stack import StackOptions
     if not host.strip():
-        raise StackError('--host is empty: name an address, such as 127.0.0.1')
+        raise StackError('--host is empty: give an address, such as 127.0.0.1')
     if migrations is not None and not any(migrations.glob('[0-9]*_*.sql')):
-        raise StackError(f'{migrations} holds no migrations (files like 20260101000000_name.sql)')
+        raise StackError(f'{migrations} has no migrations (files like 20260101000000_name.sql)')
     dashboard = dashboard_directory()
-    return Options(
+    return StackOptions(
         migrations=migrations or migrations_directory(),
         dashboard=dashboard if (dashboard / 'index.html').is_file() else None,
         host=host,
@@ -209,80 +217,26 @@ def read_options(port: int | None, host: str, migrations: Path | None) -> 'Optio
     )
 
 
-def serve(place: StackDirectory, options: 'Options', ready_fd: int | None) -> None:
-    """Run the stack in this process until it is told to stop."""
-    import asyncio
-
-    from silkline_local.keys import KeysError
-    from silkline_local.postgres.migrations import MigrationError
-    from silkline_local.postgres.server import PostgresError
-    from silkline_local.stack import Stack
-
-    logging.basicConfig(
-        format='%(asctime)s %(levelname)s %(message)s', datefmt='%H:%M:%S', level=logging.WARNING
-    )
-    # It complains of each attempt while the database is away, which is told once elsewhere.
-    logging.getLogger('psycopg').setLevel(logging.ERROR)
-
-    def tell(ready: 'Ready') -> None:
-        place.lock.mark_ready()
-        show_ready(place, ready, is_detached=ready_fd is not None)
-        if ready_fd is not None:
-            os.write(ready_fd, READY_WORD)
-            os.close(ready_fd)
-
-    async def run() -> None:
-        task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            if task is None or task.cancelling():
-                # Asked twice: end now. Postgres ends with this process, and recovers.
-                os._exit(130)
-            say('stopping')
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        await Stack(place, options).run(tell)
-
-    if ready_fd is None:
-        # Detached, it is told by whoever started it, who waits.
-        say(f'starting in {place.path}')
+@contextmanager
+def exit_on_error() -> Generator[None]:
+    """Print errors that a user can do something about as one message, without a traceback."""
     try:
-        with suppress(asyncio.CancelledError), new_runner() as runner:
-            runner.run(run())
-    except MigrationError as error:
-        raise StackError(f'{error}\nMend it and run silkline up again.') from error
-    except (PostgresError, KeysError) as error:
-        raise StackError(str(error)) from error
-    say('stopped')
+        yield
+    except SilklineError as error:
+        print_message(str(error))
+        raise typer.Exit(error.exit_code) from error
+    except OSError as error:
+        where = f'{error.filename}: ' if error.filename else ''
+        print_message(f'{where}{error.strerror or error}')
+        raise typer.Exit(ExitCode.REFUSED) from error
 
 
-def new_runner() -> 'asyncio.Runner':
-    import asyncio
-
+@contextmanager
+def require_extra() -> Generator[None]:
     try:
-        import uvloop
-    except ImportError:
-        return asyncio.Runner()
-    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
-
-
-def show_ready(place: StackDirectory, ready: 'Ready', *, is_detached: bool) -> None:
-    applied = ready.migrations_applied
-    migrations = f'migrations applied: {applied}' if applied else 'no new migration'
-    lines = [
-        f'  database   PostgreSQL {ready.postgres_version} on port {ready.database_port},'
-        f' {migrations}',
-        f'  API        {ready.url}',
-        *([f'  dashboard  {ready.url}'] if ready.has_dashboard else []),
-        f'  variables  {place.env_path}{" (new keys)" if ready.has_new_keys else ""}',
-    ]
-    if ready.is_open:
-        lines.append('  others     machines that reach this one can reach the API, too (--host)')
-    for port in ready.taken_ports:
-        lines.append(f'  port {port} is taken; the one above stays from now on')
-    typer.echo('\n'.join(lines), err=True)
-    how = ', in the background; silkline down' if is_detached else '; Ctrl-C'
-    say(f'ready in {ready.seconds:.1f} s{how} stops it')
+        yield
+    except ImportError as error:
+        raise StackError(
+            f"the local stack is not installed ({error}): run pip install 'silkline[local]',"
+            ' or make install in a clone'
+        ) from error

@@ -1,4 +1,7 @@
-"""What pg_cron does on Supabase, for a Postgres that has none: the queue's chores each minute."""
+"""What pg_cron does on Supabase: run the queue's maintenance every minute.
+
+The Postgres of the wheel has no pg_cron, so the stack calls the function itself.
+"""
 
 import asyncio
 import logging
@@ -12,8 +15,8 @@ EVERY_SECONDS = 60.0
 STATEMENT_SECONDS = 30
 
 
-async def keep_queue(database_url: str) -> NoReturn:
-    """Call `maintain_crawl_queue` at once and then each minute, where it is installed."""
+async def run_maintenance(database_url: str) -> NoReturn:
+    """Call `maintain_crawl_queue` now and then every minute, if it is installed."""
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(
@@ -28,5 +31,5 @@ async def keep_queue(database_url: str) -> NoReturn:
                 if await found.fetchone() == (True,):
                     await connection.execute('select public.maintain_crawl_queue()')
         except psycopg.Error as error:
-            logger.warning('the chores of this minute failed: %s', error)
+            logger.warning('queue maintenance failed, retrying in a minute: %s', error)
         await asyncio.sleep(EVERY_SECONDS)

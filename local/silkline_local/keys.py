@@ -1,7 +1,7 @@
 """The keys of one local stack.
 
-Owns their making, their forms and the file that keeps them, which nobody else can read. Who may
-do what with a key is decided by `gateway/callers.py`.
+Owns how they are generated, their forms, and the file that keeps them, which only its owner can
+read. What a key permits is decided by `gateway/callers.py`; tokens of users are in `auth.py`.
 """
 
 import hashlib
@@ -14,15 +14,11 @@ from pathlib import Path
 import jwt
 import msgspec
 
+from silkline_local.auth import ISSUER, USER_SECONDS, sign_user_token
 from silkline_local.directory import write_private
+from silkline_local.errors import KeysError
 
-ISSUER = 'silkline-local'
 KEY_SECONDS = 10 * 365 * 24 * 3600
-USER_SECONDS = 24 * 3600
-
-
-class KeysError(Exception):
-    """The file of keys cannot be used; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +41,22 @@ class Keys:
         return sign_user_token(self.jwt_secret, user_id, email=email, seconds=seconds)
 
 
-def sign_user_token(
-    jwt_secret: str, user_id: str, *, email: str | None = None, seconds: float = USER_SECONDS
-) -> str:
-    """What Auth hands to a signed-in user."""
-    now = int(time.time())
-    claims: dict[str, object] = {
-        'iss': ISSUER,
-        'aud': 'authenticated',
-        'role': 'authenticated',
-        'sub': user_id,
-        'iat': now,
-        'exp': int(now + seconds),
-    }
-    if email is not None:
-        claims['email'] = email
-    return jwt.encode(claims, jwt_secret, algorithm='HS256')
-
-
 def load_keys(path: Path) -> Keys:
-    """Read the keys; at first, make them."""
+    """Read the keys; generate and store them the first time."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Keys)
     except FileNotFoundError:
-        keys = make_keys()
+        keys = generate_keys()
     except msgspec.DecodeError as error:
         raise KeysError(
-            f'{path} holds no keys ({error}): remove that file, and silkline up makes new ones;'
-            ' the data stays'
+            f'{path} is damaged ({error}): delete it, and silkline up creates new keys;'
+            ' the data is kept'
         ) from error
     write_private(path, msgspec.json.format(msgspec.json.encode(asdict(keys))).decode())
     return keys
 
 
-def make_keys() -> Keys:
+def generate_keys() -> Keys:
     jwt_secret = secrets.token_urlsafe(48)
     now = int(time.time())
 
@@ -87,8 +65,8 @@ def make_keys() -> Keys:
         return jwt.encode(claims, jwt_secret, algorithm='HS256')
 
     return Keys(
-        publishable=opaque('sb_publishable_'),
-        secret=opaque('sb_secret_'),
+        publishable=opaque_key('sb_publishable_'),
+        secret=opaque_key('sb_secret_'),
         anon=role_key('anon'),
         service_role=role_key('service_role'),
         crawl_worker=role_key('crawl_worker'),
@@ -96,8 +74,8 @@ def make_keys() -> Keys:
     )
 
 
-def opaque(prefix: str) -> str:
-    """A key of the newer form: prefix, 22 random characters, 8 that check them."""
+def opaque_key(prefix: str) -> str:
+    """A key of the newer form: the prefix, 22 random characters, and a checksum of 8."""
     body = secrets.token_urlsafe(16)
-    check = urlsafe_b64encode(hashlib.sha256((prefix + body).encode()).digest()).decode()
-    return f'{prefix}{body}_{check[:8]}'
+    checksum = urlsafe_b64encode(hashlib.sha256((prefix + body).encode()).digest()).decode()
+    return f'{prefix}{body}_{checksum[:8]}'

@@ -1,7 +1,7 @@
-"""Who runs the stack of a directory: a file that the running process holds locked.
+"""Which process runs the stack of a directory: a file that the process keeps locked.
 
-Owns the lock and what is written in it: the number of the process and, once everything answers,
-that it is ready. The kernel frees the lock when the process ends, however it ends.
+Owns the lock and its content: the process id and, once everything answers, the word `ready`. The
+kernel releases the lock when the process ends, however it ends.
 """
 
 import fcntl
@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from silkline_local.errors import AlreadyRunning, StackError
+
 READY = 'ready'
 START_SECONDS = 90.0
 STOP_SECONDS = 45.0
@@ -19,16 +21,8 @@ WRITE_SECONDS = 1.0
 POLL_SECONDS = 0.02
 
 
-class StackError(Exception):
-    """The stack cannot be started or stopped; the message says what to do."""
-
-
-class AlreadyRunning(StackError):
-    """Another process runs the stack of this directory."""
-
-
-class Lock:
-    """`held` makes this process the holder; the rest asks about, or ends, whoever is."""
+class StackLock:
+    """`held` makes this process the holder; the other methods are about the holder, if any."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,10 +36,7 @@ class Lock:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise AlreadyRunning(
-                    f'the stack of {self.path.parent} is already running,'
-                    f' as process {self.holder()}'
-                ) from None
+                raise AlreadyRunning(self.describe_holder(self.holder())) from None
             self._file = file
             self._write(str(os.getpid()))
             yield
@@ -55,11 +46,11 @@ class Lock:
             os.close(file)
 
     def mark_ready(self) -> None:
-        """Tell, as the holder, that everything answers."""
+        """Record, as the holder, that everything answers."""
         self._write(f'{os.getpid()} {READY}')
 
     def is_in_place(self) -> bool:
-        """Whether the file that this process holds is still the one that others find."""
+        """Whether the file that this process holds is still the one at the path."""
         with suppress(OSError):
             return self._file is not None and os.path.samestat(
                 os.fstat(self._file), os.stat(self.path)
@@ -67,21 +58,27 @@ class Lock:
         return False
 
     def holder(self) -> int | None:
-        """The process that runs the stack."""
+        """The process that runs the stack, if any."""
         words = self._read()
         return int(words[0]) if words else None
 
+    def describe_holder(self, process: int | None) -> str:
+        return f'the stack in {self.path.parent} is already running (process {process})'
+
     def wait_until_ready(self) -> int | None:
-        """The process that runs the stack, once everything answers; none if none does."""
+        """Wait until everything answers; return the process, or None if no stack runs."""
         deadline = time.monotonic() + START_SECONDS
         while (words := self._read()) and READY not in words:
             if time.monotonic() > deadline:
-                raise StackError(f'process {words[0]} is starting and does not get ready')
+                raise StackError(
+                    f'process {words[0]} has not become ready in {START_SECONDS:.0f} s;'
+                    ' silkline down stops it'
+                )
             time.sleep(POLL_SECONDS)
         return int(words[0]) if words else None
 
     def stop(self) -> int | None:
-        """End the process that runs the stack, and wait until it has; answer which it was."""
+        """Stop the process that runs the stack, wait until it has ended, and return its id."""
         process = self.holder()
         if not process:
             return None
@@ -90,7 +87,10 @@ class Lock:
         deadline = time.monotonic() + STOP_SECONDS
         while self.holder() == process:
             if time.monotonic() > deadline:
-                raise StackError(f'process {process} was asked to end and does not')
+                raise StackError(
+                    f'process {process} did not stop within {STOP_SECONDS:.0f} s;'
+                    f' kill -9 {process} ends it, and nothing is lost'
+                )
             time.sleep(POLL_SECONDS)
         return process
 
@@ -100,7 +100,7 @@ class Lock:
             os.ftruncate(self._file, len(text))
 
     def _read(self) -> list[str]:
-        """What the holder wrote; nothing if nobody holds it."""
+        """The words that the holder wrote; an empty list if no process holds the lock."""
         deadline = time.monotonic() + WRITE_SECONDS
         while True:
             try:
@@ -111,7 +111,7 @@ class Lock:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 words = os.pread(file, 40, 0).decode().split()
-                # Empty for the instant between taking the lock and writing the number.
+                # Empty for an instant, between taking the lock and writing the process id.
                 if words or time.monotonic() > deadline:
                     return words or ['0']
             else:

@@ -1,8 +1,8 @@
 """One local stack: Postgres, the queue in it, the gateway in front of it.
 
-Owns the order in which they start and stop, and starts Postgres again when it dies. The stack
-lives in one process with Postgres as its child, so whatever ends that process ends all of it;
-nothing is lost, since everything that matters is in Postgres.
+Owns the order in which they start and stop, and restarts Postgres when it dies. The stack is one
+process with Postgres as its child, so anything that ends the process ends all of it. Nothing is
+lost: all state is in Postgres.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from silkline_local.cron import keep_queue
+from silkline_local.cron import run_maintenance
 from silkline_local.directory import StackDirectory
+from silkline_local.errors import StackError
 from silkline_local.gateway.app import LOOPBACK, Gateway, Settings
 from silkline_local.keys import Keys, load_keys
-from silkline_local.lock import StackError
 from silkline_local.postgres.migrations import bootstrap, migrate
 from silkline_local.postgres.server import Postgres
 
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 DATABASE = 'postgres'
 API_PORT = 54421
 DATABASE_PORT = 54422
-# A server that dies sooner than this after its start is not started again at once.
+# A server that dies sooner than this after its start is restarted with a delay.
 STEADY_SECONDS = 5.0
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What a user chooses. Without a port: the last one, else the usual one, else a free one."""
+class StackOptions:
+    """What a user chooses. Without a port: the last one, else `API_PORT`, else a free one."""
 
     migrations: Path
     dashboard: Path | None = None
@@ -48,8 +48,8 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """What is where, once everything answers."""
+class StackReady:
+    """Where everything is, once it answers."""
 
     url: str
     postgres_version: str
@@ -57,17 +57,17 @@ class Ready:
     migrations_applied: int
     has_dashboard: bool
     has_new_keys: bool
-    # Beyond this machine.
+    # Whether it listens beyond loopback.
     is_open: bool
-    # The ports that were wanted and could not be had.
-    taken_ports: tuple[int, ...]
+    # Ports that were taken, each with the port that is used instead.
+    replaced_ports: tuple[tuple[int, int], ...]
     seconds: float
 
 
 class Stack:
     """Runs in the process that holds the directory's lock."""
 
-    def __init__(self, directory: StackDirectory, options: Options) -> None:
+    def __init__(self, directory: StackDirectory, options: StackOptions) -> None:
         self.directory = directory
         self.options = options
         self._ports = directory.read_ports()
@@ -75,15 +75,15 @@ class Stack:
             directory.postgres_path, port=self._ports.get('database', DATABASE_PORT)
         )
 
-    async def run(self, tell: Callable[[Ready], None]) -> None:
-        """Start everything, `tell`, and serve until cancelled."""
+    async def run(self, on_ready: Callable[[StackReady], None]) -> None:
+        """Start everything, call `on_ready`, and serve until cancelled."""
         started_at = time.monotonic()
         allow_many_sockets()
         has_new_keys = not self.directory.keys_path.exists()
         keys = load_keys(self.directory.keys_path)
         async with AsyncExitStack() as closing:
             listener = closing.enter_context(self._listen())
-            # One thread that lasts: Postgres ends with the thread that started it.
+            # A thread of its own that lasts: Postgres ends with the thread that started it.
             thread = closing.enter_context(ThreadPoolExecutor(1, 'postgres'))
             loop = asyncio.get_running_loop()
             closing.push_async_callback(loop.run_in_executor, thread, self._postgres.stop)
@@ -103,8 +103,8 @@ class Stack:
             url = f'http://{url_host(self.options.host)}:{port}'
             self.directory.write_ports({'api': port, 'database': self._postgres.port})
             self.directory.write_env(self._variables(url, keys))
-            tell(
-                Ready(
+            on_ready(
+                StackReady(
                     url=url,
                     postgres_version=self._postgres.release,
                     database_port=self._postgres.port,
@@ -112,7 +112,7 @@ class Stack:
                     has_dashboard=self.options.dashboard is not None,
                     has_new_keys=has_new_keys,
                     is_open=self.options.host not in (LOOPBACK, 'localhost', '::1'),
-                    taken_ports=self._taken_ports(port),
+                    replaced_ports=self._replaced_ports(port),
                     seconds=time.monotonic() - started_at,
                 )
             )
@@ -120,7 +120,9 @@ class Stack:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._keep_postgres(thread), name='postgres')
                     tasks.create_task(self._keep_directory(), name='directory')
-                    tasks.create_task(keep_queue(self._postgres.url(DATABASE)), name='clock')
+                    tasks.create_task(
+                        run_maintenance(self._postgres.url(DATABASE)), name='maintenance'
+                    )
             except ExceptionGroup as group:
                 raise group.exceptions[0] from group
 
@@ -129,7 +131,7 @@ class Stack:
         return migrate(self._postgres.url(DATABASE), self.options.migrations)
 
     def _listen(self) -> socket.socket:
-        """Take the port before anything is started: one that is taken is told at once."""
+        """Bind the port before anything else starts, so that a taken port is reported at once."""
         host, wanted = self.options.host, self.options.port
         family = socket.AF_INET6 if ':' in host else socket.AF_INET
         if wanted is None:
@@ -138,53 +140,56 @@ class Stack:
         try:
             return socket.create_server((host, wanted or 0), family=family)
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 raise StackError(
-                    f'port {wanted} cannot be had ({reason.lower()}); name another with --port,'
-                    ' or leave it out to take a free one'
+                    f'cannot listen on port {wanted} ({os.strerror(error.errno).lower()}): choose'
+                    ' another with --port, or leave --port out to use a free one'
                 ) from error
+            # Of a name that does not resolve, only the error itself knows the text.
+            is_unknown = isinstance(error, socket.gaierror) or not error.errno
+            reason = str(error.strerror or error) if is_unknown else os.strerror(error.errno or 0)
             raise StackError(
-                f'{host!r} is no address to listen on ({reason.lower()}); name another with --host'
+                f'cannot listen on {host!r} ({reason.lower()}): choose another address with --host'
             ) from error
 
     @property
     def _last_port(self) -> int:
         return self._ports.get('api', API_PORT)
 
-    def _taken_ports(self, port: int) -> tuple[int, ...]:
+    def _replaced_ports(self, port: int) -> tuple[tuple[int, int], ...]:
         pairs = (
             (self.options.port or self._last_port, port),
             (self._ports.get('database', DATABASE_PORT), self._postgres.port),
         )
-        return tuple(wanted for wanted, had in pairs if wanted != had)
+        return tuple((wanted, used) for wanted, used in pairs if wanted != used)
 
     async def _keep_postgres(self, thread: ThreadPoolExecutor) -> NoReturn:
         loop = asyncio.get_running_loop()
         while True:
             steady_at = time.monotonic() + STEADY_SECONDS
             await asyncio.to_thread(self._postgres.wait)
-            logger.warning(
-                'Postgres has ended; starting it again (its log: %s)', self._postgres.log_path
-            )
+            logger.warning('Postgres died; restarting it (log: %s)', self._postgres.log_path)
             await asyncio.sleep(max(0.0, steady_at - time.monotonic()))
             if not self._postgres.has_cluster:
                 raise StackError(
                     f'the database in {self.directory.postgres_path} is gone;'
-                    ' silkline up makes a new, empty one'
+                    ' silkline up creates a new, empty one'
                 )
             port = self._postgres.port
             await loop.run_in_executor(thread, self._postgres.start)
             if self._postgres.port != port:
-                raise StackError(f'another program has taken port {port}; run silkline up again')
-            logger.warning('Postgres is back')
+                raise StackError(
+                    f'another program took port {port} while Postgres restarted:'
+                    ' run silkline up again'
+                )
+            logger.warning('Postgres is running again')
 
     async def _keep_directory(self) -> NoReturn:
-        """End with the directory: a stack that nobody can find would hold its ports for ever."""
+        """Stop when the directory is removed: no command could find and stop the stack then."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             if not self.directory.lock.is_in_place():
-                raise StackError(f'{self.directory.path} has been removed')
+                raise StackError(f'{self.directory.path} was removed: the stack stops')
 
     def _variables(self, url: str, keys: Keys) -> dict[str, str]:
         return {
@@ -200,14 +205,14 @@ class Stack:
 
 
 def allow_many_sockets() -> None:
-    """Take all the open files that this process may have; shells hand out few."""
+    """Raise the limit on open files to its maximum; shells set a low one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def url_host(host: str) -> str:
-    """How this machine reaches what listens on `host`."""
+    """The host of the URL at which this machine reaches a server that listens on `host`."""
     if host == '0.0.0.0':  # noqa: S104 - compared, not listened on
         return LOOPBACK
     if host == '::':

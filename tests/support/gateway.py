@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from silkline_local.gateway.app import Gateway, Settings
-from silkline_local.keys import Keys, make_keys
+from silkline_local.keys import Keys, generate_keys
 
 from tests.support.database import Database
 from tests.support.ports import own_port
@@ -28,7 +28,7 @@ class GatewayThread:
         keys: Keys | None = None,
         dashboard: Path | None = None,
     ) -> None:
-        self.keys = keys or make_keys()
+        self.keys = keys or generate_keys()
         self._database = database
         self._dashboard = dashboard
         self.port = own_port()

@@ -13,7 +13,8 @@ import psycopg
 from psycopg import sql
 from pytest_postgresql.janitor import DatabaseJanitor
 from silkline_local.postgres.migrations import bootstrap, migrate
-from silkline_local.postgres.server import SUPERUSER, Postgres, wheel_binaries
+from silkline_local.postgres.programs import wheel_binaries
+from silkline_local.postgres.server import SUPERUSER, Postgres
 
 from tests.support.database import Database
 from tests.support.runner import children_of, is_running

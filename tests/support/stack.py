@@ -67,7 +67,7 @@ class StackProcess:
         self.output = ''
         if not self.directory.exists():
             directory = StackDirectory(self.directory)
-            directory.make()
+            directory.create()
             directory.write_ports({'api': own_port(), 'database': own_port()})
         self._process = subprocess.Popen(
             [*SILKLINE, 'up', '--directory', str(self.directory), *self._words],

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import jwt
 import msgspec
 
+from silkline_local.auth import ISSUER
 from silkline_local.gateway.http import Refusal
-from silkline_local.keys import ISSUER, Keys
+from silkline_local.keys import Keys
 
 TOKENS_KEPT = 1000
 

@@ -1,8 +1,8 @@
-"""Databases that migrations take for Supabase's.
+"""Databases that look like Supabase's to migrations.
 
-Owns what stands in a database before the first migration (`bootstrap.sql`), and applies
-migrations as `supabase db push` does, history included, so that either may go on where the other
-stopped. The server itself is `postgres.py`'s.
+Owns what is in a database before the first migration (`bootstrap.sql`), and applies migrations as
+`supabase db push` does, with the same history table, so that either can continue where the other
+stopped. The server itself is in `server.py`.
 """
 
 import re
@@ -13,13 +13,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from silkline_local.errors import MigrationError
 from silkline_local.postgres.server import SUPERUSER, Postgres
 
 BOOTSTRAP = Path(__file__).with_name('bootstrap.sql')
-
-
-class MigrationError(Exception):
-    """A migration failed and was rolled back; those before it stay applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class Migration:
 
 
 def bootstrap(postgres: Postgres, database: str = 'postgres') -> None:
-    """Give a database, made if need be, the roles, schemas and functions of a Supabase one."""
+    """Give a database the roles, schemas and functions of Supabase; create it if necessary."""
     with psycopg.connect(postgres.url(role=SUPERUSER), autocommit=True) as connection:
         found = connection.execute('select from pg_database where datname = %s', [database])
         if found.fetchone() is None:
@@ -55,7 +52,7 @@ def bootstrap(postgres: Postgres, database: str = 'postgres') -> None:
 
 
 def migrate(conninfo: str, directory: Path) -> list[str]:
-    """Apply the migrations that are missing, as role postgres; answer their versions."""
+    """Apply the migrations that are missing, as role postgres; return their versions."""
     applied: list[str] = []
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute('set session role postgres')
@@ -96,7 +93,8 @@ def apply(connection: psycopg.Connection, migration: Migration) -> None:
             except psycopg.Error as error:
                 raise MigrationError(
                     f'{migration.version}_{migration.name}.sql, statement {number}: {error}'
-                    f' (SQLSTATE {error.sqlstate})'
+                    f' (SQLSTATE {error.sqlstate})\n'
+                    'The migration was rolled back: fix it and apply it again.'
                 ) from error
         connection.execute('set session role postgres')
         connection.execute(
@@ -121,7 +119,7 @@ COMMENT_MARK = re.compile(r'/\*|\*/')
 
 
 def split_statements(text: str) -> list[str]:
-    """Cut a script at its semicolons: comments stay with the statement that follows them."""
+    """Split a script at its semicolons; comments stay with the statement that follows them."""
     statements: list[str] = []
     start = position = parentheses = blocks = 0
     previous = ''

@@ -1,8 +1,9 @@
 """Run a command that refuses to run as root.
 
-A program of its own, run by path (`python -I -S unprivileged.py ...`) and built on the standard
-library alone: it becomes the command by exec, so the process id stays. `postgres.py` decides
-which way root is left; this file only does it. It exits with 125 where the kernel refuses.
+A program of its own, run by path (`python -I -S unprivileged.py ...`), that uses only the standard
+library. It becomes the command by exec, so the process id stays the same. `programs.py` chooses
+between namespace and account; this file only carries it out. It exits with 125 if the kernel
+refuses.
 
     unprivileged.py [--namespace ACCOUNT | --account ACCOUNT] [--parent PID] -- COMMAND ...
 """
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> None:
     except OSError as error:
         sys.stderr.write(f'unprivileged.py: {error}\n')
         sys.exit(REFUSED)
-    # Last, because the kernel forgets the signal when credentials change.
+    # Last, because the kernel clears the signal when credentials change.
     if '--parent' in options:
         die_with(int(options['--parent']))
     try:
@@ -41,10 +42,10 @@ def main(arguments: list[str]) -> None:
 
 
 def enter_namespace(account: pwd.struct_passwd) -> None:
-    """Show root as `account` to this process, which still owns root's files.
+    """Make root look like `account` to this process, which still owns root's files.
 
-    The account must exist: initdb looks its own user up. No capability survives the exec,
-    since the user is not 0 inside.
+    The account must exist, because initdb looks up its own user. No capability survives the
+    exec, because the user inside is not 0.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()

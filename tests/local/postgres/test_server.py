@@ -13,14 +13,10 @@ from typing import Literal
 
 import psycopg
 import pytest
+from silkline_local.errors import PostgresError
 from silkline_local.postgres.migrations import bootstrap
-from silkline_local.postgres.server import (
-    SUPERUSER,
-    Postgres,
-    PostgresError,
-    is_alive,
-    wheel_binaries,
-)
+from silkline_local.postgres.programs import wheel_binaries
+from silkline_local.postgres.server import SUPERUSER, Postgres, is_alive
 
 from tests.support.servers import FAST, ROOT, VERSIONS, Missing, make_server
 from tests.support.waiting import wait_until
@@ -124,9 +120,9 @@ def test_two_servers_run_side_by_side(directory: Path) -> None:
 
 def test_a_second_start_on_the_same_directory_is_refused_at_once(directory: Path) -> None:
     with new_server(directory) as postgres:
-        with pytest.raises(PostgresError, match=f'already running on {directory}'):
+        with pytest.raises(PostgresError, match=f'already running in {directory}'):
             new_server(directory).start()
-        with pytest.raises(PostgresError, match=f'already running, as process {postgres.pid}'):
+        with pytest.raises(PostgresError, match=f'already running .process {postgres.pid}'):
             postgres.start()
         execute(postgres, 'select 1')
 
@@ -184,7 +180,7 @@ def test_the_password_is_in_its_file_only(directory: Path) -> None:
 
 
 def test_a_directory_without_programs_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PostgresError, match=f'{tmp_path} has no initdb and no postgres'):
+    with pytest.raises(PostgresError, match=f'no initdb and no postgres in {tmp_path}'):
         Postgres(tmp_path / 'server', binaries=tmp_path)
 
 

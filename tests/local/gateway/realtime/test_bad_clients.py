@@ -20,7 +20,7 @@ import pytest
 from aiohttp import ClientSession, WSMsgType, web
 from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.realtime.routes import Realtime
-from silkline_local.keys import make_keys
+from silkline_local.keys import generate_keys
 
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
@@ -419,7 +419,7 @@ def test_a_thousand_idle_sockets_cost_little_and_hear_the_next_message(
 @pytest.mark.parametrize('version', [V1, V2])
 def test_a_client_that_never_answers_is_dropped(database: Database, version: str) -> None:
     """With pings each second; the clients answer them, or not."""
-    keys = make_keys()
+    keys = generate_keys()
 
     async def run() -> None:
         realtime = Realtime(

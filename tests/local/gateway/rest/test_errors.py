@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from silkline_local.keys import make_keys
+from silkline_local.keys import generate_keys
 
 from tests.support.http import http
 from tests.support.rest import Api, open_api
@@ -423,7 +423,7 @@ def test_a_token_that_is_none_is_refused(api: Api, token: str, message: str) -> 
 
 
 def test_a_token_of_another_stack_is_refused(api: Api) -> None:
-    token = make_keys().user_token('f81d4fae-7dec-11d0-a765-00a0c91e6bf6')
+    token = generate_keys().user_token('f81d4fae-7dec-11d0-a765-00a0c91e6bf6')
     response = api.service.post('/rpc/is_well', headers=api.as_user(token))
     assert outcome(response) == (401, 'PGRST301')
     assert response.json()['details'] == 'None of the keys was able to decode the JWT'

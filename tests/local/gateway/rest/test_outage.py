@@ -17,7 +17,7 @@ from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.rest.database.connection import Command, Connection, Lost
 from silkline_local.gateway.rest.database.pool import Pool, PoolTimeout
 from silkline_local.gateway.rest.routes import Rest
-from silkline_local.keys import make_keys
+from silkline_local.keys import generate_keys
 from silkline_local.postgres.migrations import bootstrap
 
 from tests.support.database import Database
@@ -278,7 +278,7 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
 
 def test_without_a_database_from_the_start_there_is_no_schema_yet() -> None:
     async def scenario() -> None:
-        keys = make_keys()
+        keys = generate_keys()
         rest = Rest(
             database_url=f'postgresql://authenticator@127.0.0.1:{own_port()}/postgres',
             callers=Callers(keys),
