@@ -1,8 +1,8 @@
--- What the other files share: users, jobs and leases by name, calls as a role, and the
--- fingerprint that tells whether any row was written.
+-- What the other files share: users, jobs and leases by name, calls as a role, and a
+-- fingerprint that changes when any row is written.
 --
--- No transaction around the definitions: they stay in the database for the files that
--- follow. Names stand for ids everywhere: tests.user_id('ann'), tests.job('first'),
+-- No transaction around the definitions: they stay in the database for the other files.
+-- Names stand for ids everywhere: tests.user_id('ann'), tests.job('first'),
 -- tests.token('first').
 
 create extension if not exists pgtap with schema extensions;
@@ -58,8 +58,8 @@ as $$
   from unnest(p_names) as name;
 $$;
 
--- The id of a job that tests.enqueue made: its name is its idempotency key.
--- definer because a name is resolved for roles that must not see the row
+-- The id of a job that tests.enqueue created: its name is its idempotency key.
+-- definer because names are also resolved for roles that must not see the row
 create or replace function tests.job(p_name text)
   returns uuid
   language sql
@@ -83,8 +83,8 @@ as $$
   where job.idempotency_key = p_name;
 $$;
 
--- Run a query as a role with the claims of a user, and return its rows; an only column
--- comes bare. What it raises is raised.
+-- Run a query as a role with the claims of a user, and return its rows; a single column
+-- comes without its name. Errors are passed on.
 create or replace function tests.run_as(p_role text, p_user_id uuid, p_query text)
   returns setof jsonb
   language plpgsql
@@ -108,7 +108,7 @@ begin
 end
 $$;
 
--- The same for a statement that is no query: a write to a table.
+-- The same for a statement that returns no rows, such as a write to a table.
 create or replace function tests.write_as(p_role text, p_user_id uuid, p_statement text)
   returns void
   language plpgsql
@@ -126,8 +126,8 @@ begin
 end
 $$;
 
--- Take on a role until the caller puts the old one back. Whoever created crawl_worker is
--- not a member of it by that alone; the grant goes with the rollback.
+-- Switch to a role until the caller switches back. The role that created crawl_worker is not
+-- automatically a member of it; the rollback removes the grant.
 create or replace function tests.become(p_role text, p_user_id uuid)
   returns void
   language plpgsql
@@ -186,8 +186,8 @@ as $$
   select tests.run_as('crawl_worker', null, p_query);
 $$;
 
--- Ask for a job as its owner, by the door that users take; without an owner as the service.
--- Each job has a host of its own unless its payload names one.
+-- Enqueue a job as its owner, through the public function; without an owner, as the service.
+-- Each job has its own host unless its payload has a URL.
 create or replace function tests.enqueue(
   p_name text,
   p_owner text default null,
@@ -225,7 +225,7 @@ begin
 end
 $$;
 
--- Claim the first job in the line under the token of this name; it has to be that job.
+-- Claim the first job in line with the token of this name; it has to be this job.
 create or replace function tests.claim(p_name text, p_worker text default 'worker')
   returns uuid
   language plpgsql
@@ -304,7 +304,7 @@ as $$
   );
 $$;
 
--- Let time pass for one job: now() stands still within a test, so its rows move back.
+-- Let time pass for one job: now() is constant within a test, so its rows are moved back.
 create or replace function tests.age(p_name text, p_interval interval)
   returns void
   language plpgsql
@@ -334,8 +334,8 @@ begin
 end
 $$;
 
--- Differs as soon as any row of the queue was inserted, deleted or updated, even to the
--- same values: every version of a row lies at a place of its own.
+-- Changes when any row of the queue is inserted, deleted or updated, even to the same values:
+-- every version of a row has its own ctid.
 create or replace function tests.fingerprint()
   returns text
   language sql
@@ -419,6 +419,6 @@ $$;
 
 begin;
 select plan(1);
-select has_schema('tests', 'the helpers are in place');
+select has_schema('tests', 'the helpers are installed');
 select * from finish();
 rollback;

@@ -1,5 +1,5 @@
--- The whole schema is closed: who may read, call and write what, by catalogue and by
--- trying; and the rules that the tables hold by themselves.
+-- The whole schema is closed: who may read, call and write what, by catalogue and by trying.
+-- Also the rules that the tables enforce.
 
 begin;
 select plan(196);
@@ -24,7 +24,7 @@ select is_empty(
     where relation.relnamespace in ('public'::regnamespace, 'silkline'::regnamespace)
       and relation.relkind in ('v', 'm', 'f')
   $$,
-  'no view, materialized view or foreign table goes around row level security'
+  'no view, materialized view or foreign table bypasses row level security'
 );
 
 select tables_are(
@@ -76,7 +76,7 @@ select set_eq(
       ('payload_options', 'SELECT', '{service_role}'),
       ('maintenance', 'SELECT', '{service_role}')
   $$,
-  'every policy lets somebody read and nobody write'
+  'policies grant reading only'
 );
 
 select is_empty(
@@ -145,7 +145,7 @@ select is_empty(
   'every function pins an empty search_path'
 );
 
--- Before PostgreSQL 18 a scan that cannot be avoided costs more than any JIT threshold then.
+-- Before PostgreSQL 18, an unavoidable sequential scan then costs more than any JIT threshold.
 select is_empty(
   $$
     select function.oid::regprocedure
@@ -154,7 +154,7 @@ select is_empty(
       and 'enable_seqscan=off' = any (function.proconfig)
       and not 'jit=off' = any (function.proconfig)
   $$,
-  'no function that plans without sequential scans is compiled at each call'
+  'every function that disables sequential scans also disables JIT'
 );
 
 select is_empty(
@@ -166,7 +166,7 @@ select is_empty(
       and coalesce(function.proargmodes[parameter.nth], 'i') in ('i', 'b', 'v')
       and parameter.name not like 'p\_%'
   $$,
-  'every parameter is named, and its name begins with p_'
+  'every named parameter begins with p_'
 );
 
 select is_empty(
@@ -177,7 +177,7 @@ select is_empty(
       and function.pronargs > 0
       and function.proargnames is null
   $$,
-  'no function has parameters without a name'
+  'every parameter has a name'
 );
 
 select is_empty(
@@ -198,7 +198,7 @@ select is_empty(
     where function.pronamespace in ('public'::regnamespace, 'silkline'::regnamespace)
       and obj_description(function.oid, 'pg_proc') is null
   $$,
-  'every function says what it does'
+  'every function has a comment'
 );
 
 select set_eq(
@@ -230,7 +230,7 @@ select set_eq(
     'silkline.record_new_jobs',
     'silkline.record_status_change'
   ],
-  'these functions run with the rights of their owner, and no other'
+  'only these functions run with the rights of their owner'
 );
 
 select is_empty(
@@ -247,7 +247,7 @@ select is_empty(
         )
       )
   $$,
-  'anonymous callers may execute nothing, and nothing is open to all roles'
+  'anonymous callers and public may execute nothing'
 );
 
 select set_eq(
@@ -326,7 +326,7 @@ select set_eq(
     'silkline.worker_counts',
     'silkline.is_service'
   ],
-  'the service may execute the whole API, and of the private functions only what it calls'
+  'the service may execute the whole API, and only the private functions that it calls'
 );
 
 select set_eq(
@@ -352,10 +352,10 @@ select set_eq(
 
 select schema_privs_are('silkline', 'anon', '{}'::text[], 'anonymous callers may not enter the private schema');
 select schema_privs_are('silkline', 'crawl_worker', '{}'::text[], 'workers with the limited key may not enter the private schema');
-select schema_privs_are('silkline', 'authenticated', array['USAGE'], 'users create nothing in the private schema');
-select schema_privs_are('silkline', 'service_role', array['USAGE'], 'the service creates nothing in the private schema');
-select schema_privs_are('public', 'crawl_worker', array['USAGE'], 'workers with the limited key create nothing in the API');
-select is_member_of('crawl_worker', array['authenticator'], 'the API can take on the role of a worker');
+select schema_privs_are('silkline', 'authenticated', array['USAGE'], 'users may not create anything in the private schema');
+select schema_privs_are('silkline', 'service_role', array['USAGE'], 'the service may not create anything in the private schema');
+select schema_privs_are('public', 'crawl_worker', array['USAGE'], 'workers with the limited key may not create anything in the API');
+select is_member_of('crawl_worker', array['authenticator'], 'the API can switch to the role of a worker');
 select is_empty(
   $$
     select membership.roleid::regrole
@@ -371,7 +371,7 @@ select results_eq(
     where role.rolname = 'crawl_worker'
   $$,
   $$ values (false, false, false, false, false) $$,
-  'the role crawl_worker cannot log in and is above no rule'
+  'the role crawl_worker cannot log in and bypasses no rule'
 );
 
 -- Tables, for each role
@@ -482,7 +482,7 @@ select results_eq(
 select results_eq(
   $$ select tests.as_user('ann', 'select job_id from public.crawl_pages') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
-  'a user reads her own pages only, also of a URL that another crawled'
+  'a user reads her own pages only, even of a URL that another user crawled'
 );
 select results_eq(
   $$ select tests.as_user('ann', 'select job_id from public.crawl_audits') $$,
@@ -497,7 +497,7 @@ select results_eq(
 select results_eq(
   $$ select tests.as_user('ann', 'select count(*) from public.crawl_settings') $$,
   $$ select to_jsonb(1) $$,
-  'a user reads the limits that bind her'
+  'a user reads the settings'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.crawl_hosts') $$,
@@ -573,7 +573,7 @@ cross join unnest(
   ]
 ) as name;
 
--- Claims that name the service do not make a user the service: the role decides.
+-- JWT claims that name the service do not make a user the service: the role decides.
 select is_empty(
   $$
     select tests.as_user('ann', $sql$
@@ -592,7 +592,7 @@ select is(
     $sql$)
   ),
   '{}'::jsonb,
-  'a forged claim counts no job of others'
+  'with a forged claim, other users'' jobs are not counted'
 );
 select throws_ok(
   $$
@@ -667,7 +667,7 @@ select lives_ok(
   'the service changes the settings'
 );
 
--- Rules that the tables hold by themselves
+-- Rules that the tables enforce
 
 select set_has(
   $$
@@ -731,10 +731,10 @@ select set_eq(
   ],
   'every rule that is a unique index is in place and valid'
 );
-select has_index('public', 'crawl_jobs', 'crawl_jobs_in_line', 'the line is an index');
-select col_is_pk('public', 'crawl_tasks', array['job_id', 'url_key'], 'a job knows each URL once');
+select has_index('public', 'crawl_jobs', 'crawl_jobs_in_line', 'the index of the line exists');
+select col_is_pk('public', 'crawl_tasks', array['job_id', 'url_key'], 'a job has each URL once');
 
--- What is true of a job at rest, by trying to break it
+-- The rules for a job at rest, by trying to break them
 
 select tests.claimed_job('leased', 'ann');
 select tests.enqueue('rule', 'ann');
@@ -775,15 +775,15 @@ from (
     ('rule', 'running_seconds = -1', 'pending', 'crawl_jobs_running_seconds_are_not_negative',
       'running time is not negative'),
     ('rule', 'worker_id = tests.worker_id()', 'pending', 'crawl_jobs_lease_is_whole',
-      'a worker without a lease is half a lease'),
+      'a worker id without a lease is refused'),
     ('rule', 'host_slot = 1', 'pending', 'crawl_jobs_lease_is_whole',
-      'a place at a host without a lease is half a lease'),
+      'a host slot without a lease is refused'),
     ('leased', 'lease_token = null', 'processing', 'crawl_jobs_lease_is_whole',
       'a lease has a token'),
     ('leased', 'worker_id = null', 'processing', 'crawl_jobs_lease_is_whole',
       'a lease has a worker'),
     ('leased', 'host_slot = null', 'processing', 'crawl_jobs_lease_is_whole',
-      'a lease has a place at its host'),
+      'a lease has a slot at its host'),
     ('leased', $$status = 'pending'$$, 'pending', 'crawl_jobs_lease_fits_status',
       'a pending job has no lease'),
     ('leased', $$status = 'completed', completed_at = now()$$, 'completed', 'crawl_jobs_lease_fits_status',
@@ -793,7 +793,7 @@ from (
       $$status = 'failed', completed_at = now(), worker_id = null, lease_check_at = null, host_slot = null$$,
       'failed',
       'crawl_jobs_failed_means_error_code',
-      'a failed job says why'
+      'a failed job has an error code'
     )
 ) as broken (job, change, status, rule, claim);
 
@@ -855,13 +855,13 @@ select throws_ok(
   $$,
   '23505',
   'duplicate key value violates unique constraint "crawl_jobs_host_slot_is_held_once"',
-  'no second job takes the place that a job holds at its host'
+  'two jobs cannot hold the same slot of a host'
 );
 select throws_ok(
   $$ select pg_temp.break_job('rival', $sql$lease_token = tests.token('leased')$sql$) $$,
   '23505',
   'duplicate key value violates unique constraint "crawl_jobs_lease_token_is_unique"',
-  'no token fences two jobs'
+  'two jobs cannot have the same lease token'
 );
 select throws_ok(
   $$
@@ -870,24 +870,24 @@ select throws_ok(
   $$,
   '23514',
   format('new job %s breaks the rule crawl_jobs_begin_pending', tests.token('new')),
-  'a job begins pending'
+  'a new job is pending'
 );
 select throws_ok(
   $$ insert into public.crawl_settings default values $$,
   '23505',
   'duplicate key value violates unique constraint "crawl_settings_pkey"',
-  'the settings are one row'
+  'there is only one row of settings'
 );
 select throws_ok(
   $$ update public.crawl_settings set stale_after_seconds = 2 * heartbeat_every_seconds where id $$,
   '23514',
   'new row for relation "crawl_settings" violates check constraint "crawl_settings_heartbeat_fits_lease"',
-  'a lease outlasts three heartbeats'
+  'a lease must outlast three heartbeats'
 );
 
 -- The state machine, every pair of states
 
--- Move a job to a status with whatever else that status needs, and answer what happened.
+-- Move a job to a status, with whatever else that status needs, and return what happened.
 create function pg_temp.move(p_name text, p_status public.crawl_job_status)
   returns text
   language plpgsql
@@ -915,7 +915,7 @@ select tests.write_as('service_role', null, 'update public.crawl_settings set ma
 select tests.enqueue(format('%s-%s', old, new), 'ann')
 from unnest(enum_range(null::public.crawl_job_status)) as old
 cross join unnest(enum_range(null::public.crawl_job_status)) as new;
--- By way of processing where there is no direct one.
+-- Through processing where there is no direct transition.
 select pg_temp.move(format('%s-%s', old, new), 'processing')
 from unnest('{completed, failed}'::public.crawl_job_status[]) as old
 cross join unnest(enum_range(null::public.crawl_job_status)) as new;

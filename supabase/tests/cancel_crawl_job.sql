@@ -1,4 +1,4 @@
--- cancel_crawl_job: a job ends for good, and so does its process.
+-- cancel_crawl_job: a job ends permanently, and so does its process.
 
 begin;
 select plan(32);
@@ -56,12 +56,12 @@ select is_empty(
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('processing')]) $$,
   $$ values ('cancel') $$,
-  'its worker hears of it with the next heartbeat'
+  'its worker gets the command with the next heartbeat'
 );
 select is(
   tests.checkpoint('processing', jsonb_build_object('seq', 1, 'discovered', tests.links('https://c.example/')), 1) ->> 'command',
   'cancel',
-  'its worker hears of it with the next checkpoint'
+  'its worker gets the command with the next checkpoint'
 );
 select is_empty(
   $$ select url from public.crawl_tasks where job_id = tests.job('processing') $$,
@@ -71,7 +71,7 @@ select public.complete_crawl_job(tests.token('processing'), '{"pages": 1}');
 select results_eq(
   $$ select status::text, result, lease_check_at from public.crawl_jobs where id = tests.job('processing') $$,
   $$ values ('cancelled', null::jsonb, null::timestamptz) $$,
-  'a worker that completes it all the same only ends its lease'
+  'a worker that completes it anyway only ends its lease'
 );
 select results_eq(
   $$ select * from pg_temp.cancel('paused-saving') $$,
@@ -104,7 +104,7 @@ select throws_ok(
   'a stopped job is not cancelled'
 );
 
--- Whoever waited gets the turn
+-- The next job of the host
 
 select tests.enqueue('first', 'ann', '{"url": "https://one.example/"}');
 select tests.enqueue('second', 'bob', '{"url": "https://one.example/"}');
@@ -118,13 +118,13 @@ select pg_temp.cancel('first');
 select is(
   (select waits_for::text from public.crawl_jobs where id = tests.job('second')),
   'host',
-  'the host is not free before the worker of the cancelled job has handed in'
+  'the host is not free until the worker of the cancelled job has released it'
 );
 select public.release_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('first')));
 select is(
   (select waits_for::text from public.crawl_jobs where id = tests.job('second')),
   null,
-  'then the next job of the host is in the line'
+  'then the next job of the host is in line'
 );
 select is_empty(
   $$
@@ -157,7 +157,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.cancel_crawl_job(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.cancel_crawl_job(tests.token(''nowhere''))') $$,
@@ -169,13 +169,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select * from public.cancel_crawl_job(tests.job(''open''))') $$,
   'PT404',
   format('there is no job %s', tests.job('open')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.cancel_crawl_job(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to cancel'
+  'users may not cancel a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.cancel_crawl_job(tests.job(''open''))') $$,

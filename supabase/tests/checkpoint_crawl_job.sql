@@ -23,7 +23,7 @@ as $$
     and task.url_key = tests.url_key(p_url);
 $$;
 
--- The answer of the last checkpoint, kept for the assertions about it.
+-- The answer of the last checkpoint, for the assertions about it.
 create temporary table answers (name text primary key, answer jsonb) on commit drop;
 
 -- Discovery
@@ -61,7 +61,7 @@ select is(
     'tasks', '[]'::jsonb,
     'links', '[]'::jsonb
   ),
-  'discovered URLs are pending, each once; nothing is handed out unasked'
+  'discovered URLs are pending, each once; no URL is leased unless asked for'
 );
 select ok(
   (
@@ -70,12 +70,12 @@ select ok(
     from answers
     where name = 'discovery'
   ),
-  'the progress that is answered is that of a snapshot'
+  'the answer has the same progress as a snapshot'
 );
 select results_eq(
   $$ select status::text, skip_reason, found_on, finished_at from pg_temp.task('site', 'https://else.example/') $$,
   $$ values ('skipped', 'out_of_scope', tests.url_key('https://site.example/a'), now()) $$,
-  'a URL that is not wanted is kept with the reason and the page that linked to it'
+  'a skipped URL is kept with the reason and the page that linked to it'
 );
 select results_eq(
   $$ select last_heartbeat from public.crawl_jobs where id = tests.job('site') $$,
@@ -85,7 +85,7 @@ select results_eq(
 select is(
   (select current_url from public.crawl_states where job_id = tests.job('site')),
   'https://site.example/now',
-  'the screen learns which URL is being fetched'
+  'the state names the URL that is being fetched'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after discovery');
 select is(
@@ -99,7 +99,7 @@ select set_eq(
   'it is kept as skipped, with the reason'
 );
 
--- Handing out
+-- Leasing URLs
 
 insert into answers
 select
@@ -110,17 +110,17 @@ select
 select set_eq(
   $$ select pg_temp.keys(answer) from answers where name = 'first' $$,
   $$ values (tests.url_key('https://site.example/a')), (tests.url_key('https://site.example/b')) $$,
-  'a worker with the limited key is handed the pending URLs'
+  'a worker with the limited key leases the pending URLs'
 );
 select results_eq(
   $$ select status::text, lease_token, attempts::integer from pg_temp.task('site', 'https://site.example/a') $$,
   $$ values ('in_progress', tests.token('site'), 1) $$,
-  'a URL that was handed out is in progress under the token of its job'
+  'a leased URL is in progress under the token of its job'
 );
 select is(
   tests.checkpoint('site', '{"seq": 3}', 10) - 'hosts',
   (select answer - 'hosts' from answers where name = 'first'),
-  'a repeated batch is answered with the URLs that the first one handed out'
+  'a repeated batch returns the URLs that the first one leased'
 );
 select is(
   (select seq from public.crawl_states where job_id = tests.job('site')),
@@ -130,9 +130,9 @@ select is(
 select is(
   tests.checkpoint('site', '{"seq": 4}', 10) -> 'tasks',
   '[]'::jsonb,
-  'what is in flight is not handed out again'
+  'a URL in flight is not leased again'
 );
-select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after handing out');
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after leasing');
 
 -- Finished URLs and their pages
 
@@ -155,7 +155,7 @@ select results_eq(
     from pg_temp.task('site', 'https://site.example/a')
   $$,
   $$ values ('done', 200, null::uuid, now(), true) $$,
-  'a finished URL is done, and knows its page'
+  'a finished URL is done, and refers to its page'
 );
 select results_eq(
   $$
@@ -178,7 +178,7 @@ select results_eq(
 select is(
   (select progress_percentage::integer from public.crawl_jobs where id = tests.job('site')),
   50,
-  'one of two URLs is half the way'
+  'one of two URLs is 50 percent'
 );
 select tests.checkpoint(
   'site',
@@ -206,7 +206,7 @@ select tests.checkpoint(
 select results_eq(
   $$ select status::text, last_error, http_status::integer from pg_temp.task('site', 'https://site.example/b') $$,
   $$ values ('error', 'http 500', 500) $$,
-  'a URL that failed for good keeps the reason'
+  'a URL that failed keeps the reason'
 );
 select is(
   tests.checkpoint('site', '{"seq": 8}', 10) -> 'drained',
@@ -235,7 +235,7 @@ select is(
     where (task ->> 'url_key')::uuid = tests.url_key('https://site.example/a')
   ),
   '"1"',
-  'a URL comes with the validator of its stored page'
+  'a URL comes with the validators of its stored page'
 );
 select results_eq(
   $$
@@ -244,7 +244,7 @@ select results_eq(
     order by 1
   $$,
   $$ values ('https://site.example/a', 'main 1'), ('https://site.example/b', null) $$,
-  'and with what that page was made'
+  'and with the options that the page was made with'
 );
 insert into answers
 select
@@ -269,12 +269,12 @@ select is(
     jsonb_build_object('url_key', tests.url_key('https://site.example/a'), 'links', '["https://site.example/b"]'::jsonb),
     jsonb_build_object('url_key', tests.url_key('https://site.example/b'), 'links', '[]'::jsonb)
   ),
-  'the stored links of pages are told for each key that is asked for, once and in order; none where there is no page'
+  'the stored links come once per key, in the order asked for; none where there is no page'
 );
 select is(
   (select answer from answers where name = 'links-2'),
   (select answer from answers where name = 'links-1'),
-  'a repeated batch answers the same links again'
+  'a repeated batch returns the same links'
 );
 update public.crawl_pages set last_seen_at = now() - interval '1 day' where true;
 select is(
@@ -294,7 +294,7 @@ select is(
     )
   ) - '{hosts,job_id,seq,pending,tasks,progress}'::text[],
   '{"command": "continue", "drained": true, "next_in_seconds": null, "links": []}',
-  'links that nobody asks for are not told, and keep no frontier from draining'
+  'links come only when asked for, and do not keep the frontier from draining'
 );
 select results_eq(
   $$
@@ -307,12 +307,12 @@ select results_eq(
       1, now(), 'A', '["https://site.example/b"]'::jsonb, '{"lang": "en", "made_with": "main 1"}'::jsonb, 200, 'default', '1'
     )
   $$,
-  'a page that answered 304 is seen again, makes no version and keeps what is stored of it'
+  'a page that answered 304 is seen again, adds no version and keeps what is stored'
 );
 select results_eq(
   $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('recrawl') $$,
   $$ values (1, 0, 1) $$,
-  'the state tells new pages from unchanged ones'
+  'the state counts new and unchanged pages'
 );
 select public.complete_crawl_job(tests.token('recrawl'));
 
@@ -335,7 +335,7 @@ select tests.checkpoint(
 select results_eq(
   $$ select version, is_latest, content_hash from public.crawl_pages where url = 'https://site.example/a' order by version $$,
   $$ values (1, false, 'hash-1'), (2, true, 'hash-2') $$,
-  'a page that changed makes a version, and only the last is the latest'
+  'a changed page adds a version, and only the last is the latest'
 );
 select results_eq(
   $$
@@ -344,12 +344,12 @@ select results_eq(
     where url = 'https://site.example/b'
   $$,
   $$ values (1, 'B', '["https://site.example/c"]'::jsonb, '{"made_with": "main 2"}'::jsonb, 203, 'other', '2') $$,
-  'a page with the same hash makes no version, and brings its links and facts up to date'
+  'a page with the same hash adds no version, but updates its links and metadata'
 );
 select results_eq(
   $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('changed') $$,
   $$ values (0, 1, 1) $$,
-  'the state tells changed pages'
+  'the state counts changed pages'
 );
 select public.complete_crawl_job(tests.token('changed'));
 select tests.claimed_job('bobs', 'bob', '{"url": "https://site.example/"}');
@@ -361,13 +361,13 @@ select is(
     ) as task
   ),
   'null'::jsonb,
-  'the stored page of another user lends no validator'
+  'validators do not come from another user''s page'
 );
 select tests.checkpoint('bobs', jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://site.example/a', 'hash-2'))));
 select results_eq(
   $$ select version from public.crawl_pages where user_id = tests.user_id('bob') $$,
   $$ values (1) $$,
-  'each user has versions of his own'
+  'each user has their own versions'
 );
 select public.complete_crawl_job(tests.token('bobs'));
 
@@ -389,23 +389,23 @@ select is(
     ) ->> 'next_in_seconds'
   )::numeric,
   30::numeric,
-  'a retry waits for its time, and the answer says how long'
+  'a retry waits until it is due, and the answer says how long'
 );
 select results_eq(
   $$ select status::text, last_error, next_run_at from pg_temp.task('retries', 'https://r.example/') $$,
   $$ values ('pending', 'timeout', now() + interval '30 seconds') $$,
-  'a retried URL is pending again and remembers why'
+  'a retried URL is pending again and keeps the error'
 );
 select tests.age('retries', '30 seconds');
 select is(
   tests.checkpoint('retries', '{"seq": 3}', 10) -> 'tasks' -> 0 -> 'attempts',
   '2'::jsonb,
-  'a retry is handed out at its time, as the second attempt'
+  'a retry is leased when due, as the second attempt'
 );
 select is(
   (select pages_spent from public.crawl_states where job_id = tests.job('retries')),
   1,
-  'a retry costs nothing of the budget'
+  'a retry does not count against the budget'
 );
 update public.crawl_tasks set attempts = 30 where job_id = tests.job('retries');
 select tests.checkpoint(
@@ -420,7 +420,7 @@ select tests.checkpoint(
 select results_eq(
   $$ select status::text, last_error from pg_temp.task('retries', 'https://r.example/') $$,
   $$ values ('error', 'gave up after 30 attempts: timeout') $$,
-  'the thirtieth try is the last, so that a run always drains'
+  'the thirtieth attempt is the last, so that a job always drains'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after retries');
 select public.complete_crawl_job(tests.token('retries'));
@@ -437,7 +437,7 @@ select is(
     ) -> 'tasks'
   ),
   2,
-  'no more URLs are handed out than max_pages'
+  'no more than max_pages URLs are leased'
 );
 select tests.checkpoint(
   'budget',
@@ -452,17 +452,17 @@ select tests.checkpoint(
 select is(
   (select count(*) from public.crawl_tasks where job_id = tests.job('budget') and status = 'pending'),
   3::bigint,
-  'what the budget does not reach waits while something in flight might give back'
+  'URLs beyond the budget wait while a URL in flight might be refunded'
 );
 select is(
   jsonb_array_length(tests.checkpoint('budget', '{"seq": 3}', 10) -> 'tasks'),
   1,
-  'a retry is handed out although the budget is spent'
+  'a retry is leased although the budget is spent'
 );
 select is(
   tests.checkpoint('budget', '{"seq": 4}', 10) - '{hosts,job_id,links,progress}'::text[],
   '{"command": "continue", "seq": 4, "pending": 2, "drained": false, "next_in_seconds": null, "tasks": []}',
-  'URLs that wait for the budget have no time'
+  'URLs that wait for the budget have no due time'
 );
 select is(
   tests.checkpoint(
@@ -484,14 +484,14 @@ select is(
 select results_eq(
   $$ select status::text, skip_reason, count(*) from public.crawl_tasks where job_id = tests.job('budget') group by 1, 2 order by 1 $$,
   $$ values ('done', null::text, 2::bigint), ('skipped', 'budget', 3::bigint) $$,
-  'what the budget does not reach ends as skipped, with that reason'
+  'URLs beyond the budget end as skipped, with that reason'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after the budget is spent');
 delete from public.crawl_jobs where id = tests.job('budget');
 
 -- The budget counts pages
 
--- One URL that is handed out and ends like this: what is spent after it, of a budget of one.
+-- What is spent of a budget of one after a leased URL ends like this.
 create function pg_temp.spent_by(p_end jsonb)
   returns integer
   language plpgsql
@@ -517,15 +517,15 @@ $$;
 select is(pg_temp.spent_by(ended.result::jsonb), ended.spent, ended.claim)
 from (
   values
-    ('{"status": "skipped", "skip_reason": "redirect", "http_status": 301}', 0, 'a redirect costs nothing'),
-    ('{"status": "skipped", "skip_reason": "canonical", "http_status": 200}', 0, 'a URL that names another as canonical costs nothing'),
-    ('{"status": "skipped", "skip_reason": "robots", "unfetched": true}', 0, 'a URL that was never asked for costs nothing'),
-    ('{"status": "error", "error": "host given up", "unfetched": true}', 0, 'nor when its end is an error'),
-    ('{"status": "skipped", "skip_reason": "forbidden_address"}', 1, 'a URL without a status may have been asked for, and counts'),
-    ('{"status": "done", "unfetched": true, "page": {"url": "https://one.example/", "content_hash": "h"}}', 1, 'a page counts, whatever is said of it'),
-    ('{"status": "done", "http_status": 200}', 0, 'a file without a page costs nothing'),
-    ('{"status": "done", "http_status": 304, "not_modified": true}', 1, 'a page that has not changed counts'),
-    ('{"status": "skipped", "skip_reason": "noindex", "http_status": 200}', 1, 'a page that was fetched and is not kept counts'),
+    ('{"status": "skipped", "skip_reason": "redirect", "http_status": 301}', 0, 'a redirect is refunded'),
+    ('{"status": "skipped", "skip_reason": "canonical", "http_status": 200}', 0, 'a copy of another page is refunded'),
+    ('{"status": "skipped", "skip_reason": "robots", "unfetched": true}', 0, 'a URL that was never requested is refunded'),
+    ('{"status": "error", "error": "host given up", "unfetched": true}', 0, 'so is one that ended as an error without a request'),
+    ('{"status": "skipped", "skip_reason": "forbidden_address"}', 1, 'a skipped URL without an HTTP status may have been requested, and counts'),
+    ('{"status": "done", "unfetched": true, "page": {"url": "https://one.example/", "content_hash": "h"}}', 1, 'a stored page counts, even if marked unfetched'),
+    ('{"status": "done", "http_status": 200}', 0, 'a file that is not a page is refunded'),
+    ('{"status": "done", "http_status": 304, "not_modified": true}', 1, 'an unchanged page counts'),
+    ('{"status": "skipped", "skip_reason": "noindex", "http_status": 200}', 1, 'a page that was fetched and not kept counts'),
     ('{"status": "error", "error": "http 500", "http_status": 500}', 1, 'a page that failed counts'),
     ('{"status": "done", "http_status": 200, "page": {"url": "https://one.example/", "content_hash": "h"}}', 1, 'a page counts')
 ) as ended (result, spent, claim);
@@ -549,7 +549,7 @@ select is(
     ) -> 'tasks'
   ),
   1,
-  'what was not asked for gives its place back without a bound'
+  'refunds for URLs that were never requested are unbounded'
 );
 delete from public.crawl_jobs where id = tests.job('unasked');
 
@@ -571,7 +571,7 @@ select is(
     ) -> 'tasks'
   ),
   1,
-  'what a redirect gives back the next URL gets, in the same checkpoint'
+  'the next URL uses the refund of a redirect in the same checkpoint'
 );
 update public.crawl_states set pages_free = 1009 where job_id = tests.job('hops');
 select tests.checkpoint('hops', jsonb_build_object('seq', 3, 'discovered', tests.links('https://h.example/1', 'https://h.example/2')));
@@ -596,12 +596,12 @@ $do$;
 select results_eq(
   $$ select skip_reason, count(*) from public.crawl_tasks where job_id = tests.job('hops') group by 1 order by 1 $$,
   $$ values ('budget', 1::bigint), ('redirect', 3::bigint) $$,
-  'redirects for ever are not free for ever, so that a run always drains'
+  'refunds for redirects are bounded, so that a job always drains'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after redirects');
 delete from public.crawl_jobs where id = tests.job('hops');
 
--- Pages that name another as their original
+-- Copies: pages that name another as their original
 
 create function pg_temp.named(p_url text, p_title text, p_original text)
   returns jsonb
@@ -627,11 +627,11 @@ select is(
     10
   ) #>> '{tasks,0,url}',
   'https://c.example/original',
-  'a page that names an original which is to come is dropped, and that one is fetched'
+  'a page whose original is yet to be fetched is dropped, and the original is fetched'
 );
 select is_empty(
   $$ select url from public.crawl_pages where job_id = tests.job('copies') $$,
-  'nothing of a copy is stored'
+  'a copy is not stored'
 );
 select is(
   tests.checkpoint(
@@ -643,7 +643,7 @@ select is(
     10
   ) #>> '{tasks,0,url}',
   'https://c.example/other',
-  'what was dropped for a page of another title comes back'
+  'a copy is restored if its original has another title'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows while it is fetched again');
 select tests.checkpoint(
@@ -667,12 +667,12 @@ select results_eq(
       ('https://c.example/other', 'done', null, 'Other'),
       ('https://c.example/same', 'skipped', 'canonical', null)
   $$,
-  'and is kept; what has the title of its original is not'
+  'it is then kept; a copy with the title of its original is not'
 );
 select results_eq(
   $$ select pages_spent, total_done, total_skipped from public.crawl_states where job_id = tests.job('copies') $$,
   $$ values (2, 2, 1) $$,
-  'a copy costs nothing, a page that was kept does'
+  'a copy is refunded, a page that was kept counts'
 );
 delete from public.crawl_jobs where id = tests.job('copies');
 
@@ -697,9 +697,9 @@ select is(
     1
   ) #>> '{tasks,0,url}',
   'https://l.example/copy',
-  'an original that failed leaves its place in the budget to its copy'
+  'an original that failed is refunded, so that its copy can be fetched'
 );
-select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after an original was lost');
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after an original failed');
 select tests.checkpoint(
   'lost',
   jsonb_build_object(
@@ -710,7 +710,7 @@ select tests.checkpoint(
 select is(
   (select total_done from public.crawl_states where job_id = tests.job('lost')),
   1,
-  'so that the page is stored'
+  'the restored copy is stored'
 );
 delete from public.crawl_jobs where id = tests.job('lost');
 
@@ -730,17 +730,17 @@ select public.fail_crawl_job(tests.token('poison'), 'oom', p_suspects => array[t
 select results_eq(
   $$ select url, status::text, attempts::integer, crashes::integer from public.crawl_tasks where job_id = tests.job('poison') order by 1 $$,
   $$ values ('https://l.example/copy', 'pending', 0, 0), ('https://l.example/deadly', 'error', 0, 0) $$,
-  'what was dropped for a page that kills its process comes back, too'
+  'a copy is restored if its original kills the process'
 );
 select is(
   (select pages_spent from public.crawl_states where job_id = tests.job('poison')),
   0,
-  'with the place that the other one had in the budget'
+  'and its original is refunded'
 );
-select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a deadly original');
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after an original killed the process');
 delete from public.crawl_jobs where id = tests.job('poison');
 
--- A shorter way to what was too deep
+-- A shorter path to a URL that was too deep
 
 select tests.claimed_job('deep', 'ann', '{"max_pages": 1}');
 select tests.checkpoint('deep', jsonb_build_object('seq', 1, 'discovered',
@@ -761,7 +761,7 @@ select is(
     tests.links('https://d.example/start') -> 0 || '{"depth": 7}'
   ))) ->> 'pending',
   '2',
-  'a URL that was too deep is pending when a shorter way leads there'
+  'a URL that was too deep is pending when a shorter path leads there'
 );
 select results_eq(
   $$
@@ -778,15 +778,15 @@ select results_eq(
       ('https://d.example/out', 'skipped', 'out_of_scope', 1, null, false, now()),
       ('https://d.example/start', 'in_progress', null, 1, null, false, null)
   $$,
-  'it has the depth of the shortest way; every other URL that is found again stays what it is'
+  'it has the depth of the shortest path; other URLs that are found again do not change'
 );
-select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a shorter way was found');
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a shorter path was found');
 update public.crawl_states set total_pending = 10100 where job_id = tests.job('deep');
 select tests.checkpoint('deep', jsonb_build_object('seq', 3, 'discovered', tests.links('https://d.example/deep too')));
 select is(
   (select skip_reason from pg_temp.task('deep', 'https://d.example/deep too')),
   'too_deep',
-  'with as many URLs to fetch as are recorded it stays skipped'
+  'it stays skipped if the frontier is full'
 );
 update public.crawl_states set total_pending = 2 where job_id = tests.job('deep');
 select tests.checkpoint('deep', jsonb_build_object(
@@ -797,44 +797,44 @@ select tests.checkpoint('deep', jsonb_build_object(
 select is(
   (select skip_reason from pg_temp.task('deep', 'https://d.example/deep too')),
   'too_deep',
-  'with the budget spent for good, too'
+  'and if the budget is spent'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows when it stays skipped');
 delete from public.crawl_jobs where id = tests.job('deep');
 
--- Where start URLs led to
+-- Where start URLs redirected to
 
 select tests.claimed_job('moved', 'ann');
-select ok(not tests.checkpoint('moved', '{"seq": 1}') ? 'redirected_starts', 'without a redirected start nothing is told');
+select ok(not tests.checkpoint('moved', '{"seq": 1}') ? 'redirected_starts', 'without a redirected start the answer has none');
 select is(
   tests.checkpoint('moved', '{"seq": 2, "redirected_starts": ["https://www.moved.example/", "https://moved.example/en/"]}') -> 'redirected_starts',
   '["https://www.moved.example/", "https://moved.example/en/"]',
-  'where start URLs led to is told in the answer'
+  'the answer names where start URLs redirected to'
 );
 select is(
   tests.checkpoint('moved', '{"seq": 3, "redirected_starts": ["https://moved.example/en/", "https://moved.example/fr/"]}') -> 'redirected_starts',
   '["https://www.moved.example/", "https://moved.example/en/", "https://moved.example/fr/"]',
-  'each is kept once'
+  'each is stored once'
 );
 select tests.checkpoint('moved', jsonb_build_object('seq', 4, 'redirected_starts', (select jsonb_agg('https://moved.example/' || n) from generate_series(1, 100) as n)));
 select is(
   (select jsonb_array_length(redirected_starts) from public.crawl_states where job_id = tests.job('moved')),
   100,
-  'no more than 100 are kept'
+  'no more than 100 are stored'
 );
 select public.release_crawl_job(tests.token('moved'));
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('moved-2')]);
 select is(
   tests.checkpoint('moved-2', '{"seq": 1}') #>> '{redirected_starts,0}',
   'https://www.moved.example/',
-  'the next attempt is told from its first checkpoint on'
+  'the next attempt gets them with its first checkpoint'
 );
 select public.complete_crawl_job(tests.token('moved-2'));
 select tests.as_user('ann', 'select id from public.retry_crawl_job(tests.job(''moved''), ''all'')');
 select is(
   (select redirected_starts from public.crawl_states where job_id = tests.job('moved')),
   '[]',
-  'a job that starts over forgets them'
+  'a job that starts over drops them'
 );
 delete from public.crawl_jobs where id = tests.job('moved');
 
@@ -852,12 +852,12 @@ select tests.checkpoint('crash-2', jsonb_build_object('seq', 1, 'discovered', te
 select results_eq(
   $$ select pg_temp.keys(tests.checkpoint('crash-2', '{"seq": 2}', 10)) $$,
   $$ values (tests.url_key('https://c.example/3')) $$,
-  'suspects of a crash go last'
+  'suspects of a crash are leased last'
 );
 select is(
   tests.checkpoint('crash-2', '{"seq": 3}', 10) -> 'tasks',
   '[]'::jsonb,
-  'no suspect is handed out while another URL is in flight'
+  'no suspect is leased while another URL is in flight'
 );
 select is(
   jsonb_array_length(
@@ -868,19 +868,19 @@ select is(
     ) -> 'tasks'
   ),
   1,
-  'a suspect is handed out alone'
+  'a suspect is leased alone'
 );
 select is(
   tests.checkpoint('crash-2', jsonb_build_object('seq', 5, 'discovered', tests.links('https://c.example/4')), 10) -> 'tasks',
   '[]'::jsonb,
-  'nothing is handed out beside a suspect, so that a second crash has one culprit'
+  'nothing is leased together with a suspect, so that a second crash has one cause'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows with suspects');
 select public.fail_crawl_job(tests.token('crash-2'), 'crashed:SIGSEGV', null, true, 0);
 select set_eq(
   $$ select status::text, count(*) from public.crawl_tasks where job_id = tests.job('crash') group by status $$,
   $$ values ('pending', 2::bigint), ('done', 1::bigint), ('error', 1::bigint) $$,
-  'a suspect that takes its process down again ends as poison; the rest goes on'
+  'a suspect whose process dies again ends as poison; the others continue'
 );
 delete from public.crawl_jobs where id = tests.job('crash');
 
@@ -904,36 +904,36 @@ select is(
     {"host": "down.example", "robots_txt": null, "robots_status": null, "robots_age_seconds": null, "backoff_seconds": 60.000000, "error_streak": 3, "age_seconds": 90.000000},
     {"host": "h.example", "robots_txt": "User-agent: *", "robots_status": 200, "robots_age_seconds": 0.000000, "backoff_seconds": 0, "error_streak": 0, "age_seconds": 0.000000}
   ]'::jsonb,
-  'what one crawl learned about a host another is told'
+  'a crawl gets what another learned about a host'
 );
 select tests.checkpoint('hosts', '{"seq": 3, "hosts": [{"host": "h.example", "error_streak": 1}]}');
 select results_eq(
   $$ select robots_txt, crawl_delay_seconds, error_streak from public.crawl_hosts where host = 'h.example' $$,
   $$ values ('User-agent: *', 2::real, 1) $$,
-  'a fact about errors does not forget the robots rules'
+  'a fact about errors keeps robots.txt'
 );
 select tests.checkpoint('hosts', '{"seq": 10, "hosts": [{"host": "down.example", "robots_txt": "User-agent: x", "robots_status": 200}]}');
 select results_eq(
   $$ select robots_txt, backoff_until, error_streak, last_error from public.crawl_hosts where host = 'down.example' $$,
   $$ values ('User-agent: x', now() + interval '60 seconds', 3, 'timeout') $$,
-  'robots rules do not end a backoff'
+  'a new robots.txt does not end a backoff'
 );
 select tests.checkpoint('hosts', '{"seq": 11, "hosts": [{"host": "down.example", "backoff_seconds": 0}]}');
 select is(
   tests.checkpoint('hosts', '{"seq": 12, "want_hosts": ["down.example"]}') -> 'hosts' -> 0 ->> 'backoff_seconds',
   '0',
-  'a backoff of no seconds ends it'
+  'a backoff of 0 seconds ends it'
 );
 select tests.checkpoint('hosts', '{"seq": 13, "hosts": [{"host": "down.example", "robots_status": 404}]}');
 select results_eq(
   $$ select robots_txt, robots_status::integer, error_streak from public.crawl_hosts where host = 'down.example' $$,
   $$ values (null::text, 404, 3) $$,
-  'a robots.txt that is gone is forgotten, and nothing else'
+  'a robots.txt that is gone is deleted, and nothing else'
 );
 select tests.checkpoint('hosts', '{"seq": 20, "hosts": [{"host": "slow.example", "robots_status": 200, "crawl_delay_seconds": 9}, {"host": "slow.example", "backoff_seconds": 1}]}');
-select is((select crawl_delay_seconds from public.crawl_hosts where host = 'slow.example'), 9::real, 'a crawl delay comes with the robots rules');
+select is((select crawl_delay_seconds from public.crawl_hosts where host = 'slow.example'), 9::real, 'a crawl delay comes with robots.txt');
 select tests.checkpoint('hosts', '{"seq": 21, "hosts": [{"host": "slow.example", "robots_status": 200}]}');
-select is((select crawl_delay_seconds from public.crawl_hosts where host = 'slow.example'), null, 'and goes with them');
+select is((select crawl_delay_seconds from public.crawl_hosts where host = 'slow.example'), null, 'and goes with it');
 select tests.checkpoint(
   'hosts',
   '{
@@ -949,20 +949,20 @@ select tests.checkpoint(
 select results_eq(
   $$ select robots_txt, robots_status::integer, backoff_until, error_streak, last_error from public.crawl_hosts where host = 'parts.example' $$,
   $$ values ('User-agent: y', 200, now() + interval '5 seconds', 2, 'closed') $$,
-  'of facts about one host in one batch the last word on each part counts'
+  'if a host is sent twice in one batch, the last value of each field wins'
 );
 select lives_ok(
   $$ select tests.checkpoint('hosts', '{"seq": 23, "hosts": [{"host": "h.example", "error_streak": 2}, {"host": "H.example", "error_streak": 5}]}') $$,
-  'two facts about one host in one batch are no mistake'
+  'a host may be sent twice in one batch'
 );
 select is(
   (select error_streak from public.crawl_hosts where host = 'h.example'),
   5,
-  'of two facts about one host the later counts'
+  'the later of two values wins'
 );
 select public.complete_crawl_job(tests.token('hosts'));
 
--- The user's word, and lost leases
+-- The user's decision, and lost leases
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
 select tests.checkpoint(name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://w.example/1', 'https://w.example/2')), 1)
@@ -1002,7 +1002,7 @@ select results_eq(
       ('paused', 'pause', 0, 1),
       ('stopped', 'stop', 0, 1)
   $$,
-  'the last results of a paused or stopped crawl are kept, of a cancelled one not; none gets more URLs'
+  'the last results of a paused or stopped crawl are kept, those of a cancelled one are not; none gets more URLs'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after pause, stop and cancel');
 
@@ -1023,7 +1023,7 @@ select is(
     10
   ),
   '{"command": "lost", "tasks": []}'::jsonb,
-  'a lease that was reaped is lost'
+  'a reaped lease is lost'
 );
 select is(tests.fingerprint(), tests.remembered(), 'under a reaped lease nothing is written: no task, no page, no host, no counter');
 select public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('zombie-2')]);
@@ -1032,19 +1032,19 @@ select tests.remember();
 select is(
   tests.checkpoint('zombie', jsonb_build_object('seq', 3, 'finished', jsonb_build_array(tests.fetched('https://z.example/')))) ->> 'command',
   'lost',
-  'a lease that another worker holds now is lost to the first'
+  'after another worker has claimed the job, the first lease is lost'
 );
 select is(tests.checkpoint('never-claimed', '{"seq": 1}') ->> 'command', 'lost', 'a token that never was a lease is lost');
-select is(tests.fingerprint(), tests.remembered(), 'a zombie changes nothing that the new lease holds');
+select is(tests.fingerprint(), tests.remembered(), 'a lost worker changes nothing of the new lease');
 select public.release_crawl_job(tests.token('zombie-2'));
 select is(
   tests.checkpoint('zombie-2', '{"seq": 2}') ->> 'command',
   'lost',
-  'after its own release a lease writes nothing more'
+  'a released lease writes nothing more'
 );
 delete from public.crawl_jobs where id = tests.job('zombie');
 
--- Two runs of one job number their batches anew
+-- Each lease of a job numbers its own batches
 
 select tests.claimed_job('numbers', 'ann');
 select tests.checkpoint('numbers', '{"seq": 5}');
@@ -1053,7 +1053,7 @@ select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('numbers-2')
 select is(
   tests.checkpoint('numbers-2', jsonb_build_object('seq', 1, 'discovered', tests.links('https://n.example/'))) ->> 'pending',
   '1',
-  'batches are numbered within a lease: the first of a new one counts'
+  'batches are numbered within a lease: the first of a new lease counts'
 );
 
 -- Bad input
@@ -1065,13 +1065,13 @@ select throws_ok(
   $$ select public.checkpoint_crawl_job(null, '{"seq": 3}') $$,
   'PT400',
   'p_lease_token must not be null',
-  'a checkpoint names its lease'
+  'a checkpoint without a lease token is refused'
 );
 select throws_ok(
   $$ select public.checkpoint_crawl_job('nonsense', '{"seq": 3}') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a token that is no uuid is refused'
+  'a token that is not a uuid is refused'
 );
 select throws_ok(
   format('select tests.checkpoint(%L, %L, %s)', 'numbers-2', bad.batch, bad.want),
@@ -1082,36 +1082,36 @@ select throws_ok(
 from (
   values
     (null, '0', 'PT400', 'p_batch must be a JSON object', 'null for the batch is refused'),
-    ('[]', '0', 'PT400', 'p_batch must be a JSON object', 'a batch that is no object is refused'),
+    ('[]', '0', 'PT400', 'p_batch must be a JSON object', 'a batch that is not an object is refused'),
     ('{"seq": 3}', 'null', 'PT422', 'p_want must be from 0 to 1000, not null', 'null for p_want is refused'),
     ('{"seq": 3}', '-1', 'PT422', 'p_want must be from 0 to 1000, not -1', 'a negative p_want is refused'),
     ('{"seq": 3}', '1001', 'PT422', 'p_want must be from 0 to 1000, not 1001', 'a p_want of 1001 is refused'),
-    ('{}', '0', 'PT422', 'seq must be a positive whole number', 'a batch without a number is refused'),
-    ('{"seq": null}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with null for its number is refused'),
+    ('{}', '0', 'PT422', 'seq must be a positive whole number', 'a batch without a seq is refused'),
+    ('{"seq": null}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with null for its seq is refused'),
     ('{"seq": 0}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered 0 is refused'),
-    ('{"seq": -3}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with a negative number is refused'),
+    ('{"seq": -3}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with a negative seq is refused'),
     ('{"seq": 1.5}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered 1.5 is refused'),
     ('{"seq": "x"}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered x is refused'),
-    ('{"seq": 99999999999}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered past all bounds is refused'),
+    ('{"seq": 99999999999}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with a huge seq is refused'),
     ('{"seq": 3, "colour": 1}', '0', 'PT422', 'unknown key colour in p_batch', 'an unknown key is refused'),
-    ('{"seq": 3, "finished": {}}', '0', 'PT422', 'finished must be a list', 'finished that is no list is refused'),
-    ('{"seq": 3, "retried": "x"}', '0', 'PT422', 'retried must be a list', 'retried that is no list is refused'),
-    ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is no list is refused'),
-    ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are no list are refused'),
-    ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a string', 'a current_url that is no text is refused'),
-    ('{"seq": 3, "want_links": "x"}', '0', 'PT422', 'want_links must be a list', 'want_links that are no list are refused'),
-    ('{"seq": 3, "want_links": [null]}', '0', 'PT422', 'want_links may contain only URL keys', 'null for a key of links is refused'),
-    ('{"seq": 3, "want_links": [["x"]]}', '0', 'PT422', 'want_links may contain only URL keys', 'a list for a key of links is refused'),
-    ('{"seq": 3, "want_links": ["x"]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key of links that is no uuid is refused'),
-    ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list', 'redirected_starts that are no list are refused'),
-    ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is no text is refused'),
-    ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is no web address is refused'),
+    ('{"seq": 3, "finished": {}}', '0', 'PT422', 'finished must be a list', 'finished that is not a list is refused'),
+    ('{"seq": 3, "retried": "x"}', '0', 'PT422', 'retried must be a list', 'retried that is not a list is refused'),
+    ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is not a list is refused'),
+    ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are not a list are refused'),
+    ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a string', 'a current_url that is not a string is refused'),
+    ('{"seq": 3, "want_links": "x"}', '0', 'PT422', 'want_links must be a list', 'want_links that are not a list are refused'),
+    ('{"seq": 3, "want_links": [null]}', '0', 'PT422', 'want_links may contain only URL keys', 'null among want_links is refused'),
+    ('{"seq": 3, "want_links": [["x"]]}', '0', 'PT422', 'want_links may contain only URL keys', 'a list among want_links is refused'),
+    ('{"seq": 3, "want_links": ["x"]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key of want_links that is not a uuid is refused'),
+    ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list', 'redirected_starts that are not a list are refused'),
+    ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is not a string is refused'),
+    ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is not an http(s) URL is refused'),
     ('{"seq": 3, "finished": [{"status": "pending"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL cannot be pending'),
     ('{"seq": 3, "finished": [{"status": "colour"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL with an unknown status is refused'),
     ('{"seq": 3, "finished": [{}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL without a status is refused'),
-    ('{"seq": 3, "finished": [5]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL that is no object is refused'),
-    ('{"seq": 3, "finished": [{"status": "done", "url_key": "x"}]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key that is no uuid is refused'),
-    ('{"seq": 3, "discovered": [{"url_key": "x", "url": "https://x.example/", "depth": 1}]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a discovered key that is no uuid is refused')
+    ('{"seq": 3, "finished": [5]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL that is not an object is refused'),
+    ('{"seq": 3, "finished": [{"status": "done", "url_key": "x"}]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key that is not a uuid is refused'),
+    ('{"seq": 3, "discovered": [{"url_key": "x", "url": "https://x.example/", "depth": 1}]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a discovered key that is not a uuid is refused')
 ) as bad (batch, want, code, message, claim);
 select throws_ok(
   format(
@@ -1130,7 +1130,7 @@ from (
       'a negative depth is refused'),
     ('{"skip_reason": "dislike"}', '23514',
       'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_skip_reason_is_known"',
-      'a reason that is not known is refused'),
+      'an unknown skip reason is refused'),
     ('{"url": null}', '23502',
       'null value in column "url" of relation "crawl_tasks" violates not-null constraint',
       'a discovered URL that is null is refused'),
@@ -1202,12 +1202,12 @@ select tests.checkpoint('endless-1', jsonb_build_object('seq', 2, 'discovered', 
 select is(
   (select count(*) from public.crawl_tasks where url = 'https://endless.example/more'),
   0::bigint,
-  'a hundred times more URLs than may be fetched, and no more of them are recorded'
+  'at most 100 * max_pages + 10000 pending URLs are stored'
 );
 select is(
   (select skip_reason from public.crawl_tasks where url = 'https://elsewhere.example/'),
   'out_of_scope',
-  'URLs to fetch leave room for those that are skipped'
+  'skipped URLs have their own limit'
 );
 
 -- More links than fit into an answer
@@ -1243,15 +1243,15 @@ as $$
   ) as entry;
 $$;
 
-select is(pg_temp.links_of(1, 1, 2, 3, 4), '{1500000,1500000}', 'the first that fit into 4 MB are told');
-select is(pg_temp.links_of(2, 5, 1), '{5000000}', 'the first is told, however large it is');
-select is(pg_temp.links_of(3, 3, 4, 5), '{1500000,1500000}', 'the others when they are asked for again');
+select is(pg_temp.links_of(1, 1, 2, 3, 4), '{1500000,1500000}', 'the first pages that fit into 4 MB are returned');
+select is(pg_temp.links_of(2, 5, 1), '{5000000}', 'the first page is returned, however large it is');
+select is(pg_temp.links_of(3, 3, 4, 5), '{1500000,1500000}', 'the others are returned when asked for again');
 select tests.claimed_job('bobs-large', 'bob', '{"url": "https://large.example/page"}')
 from (select public.release_crawl_job(tests.token('large'), 'later', 60)) as released;
 select is(
   tests.checkpoint('bobs-large', jsonb_build_object('seq', 1, 'want_links', jsonb_build_array(tests.url_key('large 1')))) #> '{links,0,links}',
   '[]',
-  'the stored page of another user lends no links'
+  'links do not come from another user''s page'
 );
 
 -- Who may call it

@@ -1,4 +1,4 @@
--- claim_crawl_jobs: what a worker gets, in which order, and what stands aside meanwhile.
+-- claim_crawl_jobs: what a worker gets, in which order, and which jobs are set aside.
 
 begin;
 select plan(59);
@@ -27,7 +27,7 @@ $$;
 
 -- An empty queue
 
-select is_empty($$ select pg_temp.claim('none') $$, 'an empty queue answers no row');
+select is_empty($$ select pg_temp.claim('none') $$, 'an empty queue returns no rows');
 
 -- What a claim does to a job
 
@@ -36,7 +36,7 @@ select tests.age('first', '1 hour');
 select results_eq(
   $$ select tests.as_worker('select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token(''first'')])') $$,
   $$ select to_jsonb(tests.job('first')) $$,
-  'a worker with the limited key gets the first job in the line'
+  'a worker with the limited key gets the first job in line'
 );
 select results_eq(
   $$
@@ -45,12 +45,12 @@ select results_eq(
     where id = tests.job('first')
   $$,
   $$ select 'processing', tests.worker_id(), tests.token('first'), 1, now(), now(), 1 $$,
-  'a claimed job is processing, under the lease of its worker, from now on'
+  'a claimed job is processing, under the lease of its worker'
 );
 select is(
   (select lease_check_at from public.crawl_jobs where id = tests.job('first')),
   now() + interval '120 seconds',
-  'the reaper looks at the lease after stale_after'
+  'the reaper checks the lease after stale_after'
 );
 
 -- The token is the idempotency key
@@ -64,7 +64,7 @@ select results_eq(
 select is(
   (select attempt from public.crawl_jobs where id = tests.job('first')),
   1,
-  'a repeated claim is no new attempt'
+  'a repeated claim does not count as an attempt'
 );
 select is(tests.status('second'), 'pending', 'a repeated claim takes no second job');
 select set_eq(
@@ -92,15 +92,15 @@ select set_eq(
 select is(
   (select attempt from public.crawl_jobs where id = tests.job('second')),
   2,
-  'claimed again means one more attempt'
+  'a second claim counts as a second attempt'
 );
-select is_empty($$ select pg_temp.claim('more') $$, 'what is claimed is not claimed again');
+select is_empty($$ select pg_temp.claim('more') $$, 'a claimed job is not claimed again');
 select tests.age('third', '3 minutes');
 select public.reap_crawl_jobs();
 select is(
   (select attempt from public.crawl_jobs where id = tests.job('third')),
   1,
-  'reaping is no attempt'
+  'reaping does not count as an attempt'
 );
 delete from public.crawl_jobs where true;
 
@@ -145,7 +145,7 @@ select results_eq(
   $$ values ('picture') $$,
   'a worker gets only jobs of the kinds it runs'
 );
-select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds any known kind goes');
+select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds a worker gets jobs of any known kind');
 delete from public.crawl_jobs where true;
 
 -- Time
@@ -164,23 +164,23 @@ select tests.enqueue('elsewhere', 'bob');
 select set_eq(
   $$ select pg_temp.claim('1', '2', '3') $$,
   array['host-1', 'elsewhere'],
-  'one job per host at a time, across users, however the host is spelled'
+  'one job per host runs at a time, across users, however the host is spelled'
 );
-select is(pg_temp.waits_for('host-2'), 'host', 'the second job of a host stands aside');
-select is_empty($$ select pg_temp.claim('4') $$, 'a job that stands aside is not claimed');
+select is(pg_temp.waits_for('host-2'), 'host', 'the second job of a host is set aside');
+select is_empty($$ select pg_temp.claim('4') $$, 'a job that is set aside is not claimed');
 select public.complete_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('host-1')));
-select is(pg_temp.waits_for('host-2'), 'nothing', 'the end of a job calls the next one of its host');
-select results_eq($$ select pg_temp.claim('5') $$, $$ values ('host-2') $$, 'the job that was called back is claimed');
+select is(pg_temp.waits_for('host-2'), 'nothing', 'the end of a job unblocks the next one of its host');
+select results_eq($$ select pg_temp.claim('5') $$, $$ values ('host-2') $$, 'the unblocked job is claimed');
 select public.release_crawl_job(tests.token('5'));
 delete from public.crawl_jobs where true;
 
 select tests.enqueue('row-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 60) as nth;
 select tests.enqueue('behind', 'ann');
-select results_eq($$ select pg_temp.claim('1') $$, $$ values ('row-1') $$, 'of a long row for one host the first is claimed');
-select results_eq($$ select pg_temp.claim('2') $$, $$ values ('behind') $$, 'the rest of the row does not hide the job behind it');
+select results_eq($$ select pg_temp.claim('1') $$, $$ values ('row-1') $$, 'of many jobs for one host, the first is claimed');
+select results_eq($$ select pg_temp.claim('2') $$, $$ values ('behind') $$, 'the others do not hide the job behind them');
 select is_empty(
   $$ select idempotency_key from public.crawl_jobs where status = 'pending' and waits_for is null $$,
-  'the whole row stands aside, and costs the next claim nothing'
+  'all of them are set aside, and cost the next claim nothing'
 );
 delete from public.crawl_jobs where true;
 
@@ -189,12 +189,12 @@ select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') f
 select is(
   (select count(*) from pg_temp.claim('1', '2', '3')),
   2::bigint,
-  'max_jobs_per_host lets as many run'
+  'max_jobs_per_host jobs run at a time'
 );
 select set_eq(
   $$ select host_slot::integer from public.crawl_jobs where status = 'processing' $$,
   array[1, 2],
-  'each of them holds a place of its own'
+  'each of them holds its own slot'
 );
 update public.crawl_settings set max_jobs_per_host = 1 where id;
 delete from public.crawl_jobs where true;
@@ -210,15 +210,15 @@ select tests.enqueue('nobodys-2');
 select set_eq(
   $$ select pg_temp.claim('1', '2', '3', '4', '5') $$,
   array['mine-1', 'yours', 'nobodys-1', 'nobodys-2'],
-  'an owner runs as many jobs as allowed; jobs of the service have no such limit'
+  'an owner runs as many jobs as allowed; jobs of the service have no limit'
 );
-select is(pg_temp.waits_for('mine-2'), 'owner', 'what is over the owner''s limit stands aside');
+select is(pg_temp.waits_for('mine-2'), 'owner', 'jobs over the owner''s limit are set aside');
 select public.complete_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('mine-1')));
-select results_eq($$ select pg_temp.claim('6') $$, $$ values ('mine-2') $$, 'the owner''s next job follows when one ends');
+select results_eq($$ select pg_temp.claim('6') $$, $$ values ('mine-2') $$, 'when a job ends, the owner''s next job is claimed');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
 delete from public.crawl_jobs where true;
 
--- A user's word
+-- A user's decision
 
 select tests.enqueue('paused', 'ann');
 select tests.enqueue('stopped', 'ann');
@@ -226,14 +226,14 @@ select tests.enqueue('cancelled', 'ann');
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
-select is_empty($$ select pg_temp.claim('1', '2', '3') $$, 'what a user paused, stopped or cancelled is not claimed');
+select is_empty($$ select pg_temp.claim('1', '2', '3') $$, 'jobs that a user paused, stopped or cancelled are not claimed');
 delete from public.crawl_jobs where true;
 
--- Silent workers, in passing
+-- Silent workers
 
 select tests.claimed_job('silent', 'ann', '{}', 'dead');
 select tests.age('silent', '3 minutes');
-select results_eq($$ select pg_temp.claim('new') $$, $$ values ('silent') $$, 'a claim reaps a silent worker and takes its job');
+select results_eq($$ select pg_temp.claim('new') $$, $$ values ('silent') $$, 'a claim reaps the lease of a silent worker and takes its job');
 select results_eq(
   $$ select worker_id, lease_token, attempt, retry_count from public.crawl_jobs where id = tests.job('silent') $$,
   $$ select tests.worker_id(), tests.token('new'), 2, 1 $$,
@@ -242,7 +242,7 @@ select results_eq(
 select results_eq(
   $$ select error_code, error_message from public.crawl_jobs where id = tests.job('silent') $$,
   $$ values (null::text, null::text) $$,
-  'a claim clears the error of the attempt before'
+  'a claim clears the error of the previous attempt'
 );
 delete from public.crawl_jobs where true;
 
@@ -255,7 +255,7 @@ select throws_ok(
   $$ select * from public.claim_crawl_jobs(null, array[tests.token('x')]) $$,
   'PT400',
   'p_worker_id must not be null',
-  'a claim names its worker'
+  'a claim without a worker is refused'
 );
 select throws_ok(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), null) $$,
@@ -273,7 +273,7 @@ select throws_ok(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('x'), tests.token('x')]) $$,
   'PT422',
   'p_lease_tokens contains the same token twice',
-  'one token cannot fence two jobs'
+  'the same token twice is refused'
 );
 select throws_ok(
   $$
@@ -291,13 +291,13 @@ select throws_ok(
   $$ select * from public.claim_crawl_jobs('nonsense', array[tests.token('x')]) $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a worker id that is no uuid is refused'
+  'a worker id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), '{nonsense}') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a token that is no uuid is refused'
+  'a token that is not a uuid is refused'
 );
 select throws_ok(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[array[tests.token('x')], array[tests.token('y')]]) $$,
@@ -307,11 +307,11 @@ select throws_ok(
 );
 select is_empty(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), '{}') $$,
-  'no tokens take no jobs'
+  'a claim without tokens takes no jobs'
 );
 select is_empty(
   $$ select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('x')], '{null}') $$,
-  'a null kind is no kind'
+  'a null kind matches no job'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 

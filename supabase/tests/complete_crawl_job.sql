@@ -1,4 +1,4 @@
--- complete_crawl_job: a drained job ends, once, and never against its user's word.
+-- complete_crawl_job: a drained job ends, once, and never against its user's decision.
 
 begin;
 select plan(56);
@@ -40,7 +40,7 @@ select tests.remember();
 select results_eq(
   $$ select * from pg_temp.complete('done', '{"pages": 4}') $$,
   $$ values (tests.token('done'), tests.job('done'), 'continue', 'completed') $$,
-  'a repeated call is answered like the first'
+  'a repeated call gets the same answer'
 );
 select is(tests.fingerprint(), tests.remembered(), 'a repeated call changes nothing');
 
@@ -56,7 +56,7 @@ select throws_ok(
   format('job %s is not drained: 2 URLs are left', tests.job('open')),
   'a job with URLs pending or in flight is not completed'
 );
-select is(tests.fingerprint(), tests.remembered(), 'a completion that was refused changes nothing');
+select is(tests.fingerprint(), tests.remembered(), 'a refused completion changes nothing');
 select public.release_crawl_job(tests.token('open'));
 delete from public.crawl_jobs where id = tests.job('open');
 
@@ -67,7 +67,7 @@ select public.release_crawl_job(tests.token('timed'), p_running_seconds => 2.5);
 select is(
   (select running_seconds from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('timed-2')])),
   2.5::real,
-  'a claim tells how long the leases before it ran the job'
+  'a claim returns how long earlier leases ran the job'
 );
 select public.complete_crawl_job(tests.token('timed-2'), p_running_seconds => 1.25) from generate_series(1, 2);
 select is(
@@ -76,7 +76,7 @@ select is(
   'the running time of a lease is added, once'
 );
 
--- The user's word wins
+-- The user's decision wins
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
 select tests.checkpoint(name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://w.example/')), 1)
@@ -101,7 +101,7 @@ select results_eq(
 );
 select is_empty(
   $$ select idempotency_key from public.crawl_jobs where num_nonnulls(worker_id, lease_check_at, host_slot) > 0 $$,
-  'each of them has handed in: no lease is left'
+  'none of them has a lease any more'
 );
 select results_eq(
   $$ select idempotency_key, result from public.crawl_jobs where status in ('paused', 'stopped', 'cancelled') order by 1 $$,
@@ -111,7 +111,7 @@ select results_eq(
       ('paused', '{"done": 0, "error": 0, "skipped": 0, "pages": 1}'::jsonb),
       ('stopped', '{"done": 0, "error": 0, "skipped": 0, "pages": 1}'::jsonb)
   $$,
-  'results are kept of paused and stopped jobs, not of cancelled ones'
+  'paused and stopped jobs keep their results, cancelled ones do not'
 );
 select is_empty(
   $$ select url from public.crawl_tasks where status = 'in_progress' $$,
@@ -143,7 +143,7 @@ select tests.remember();
 select results_eq(
   $$ select command from pg_temp.complete('zombie') $$,
   $$ values ('lost') $$,
-  'a late worker cannot complete a job that another runs now'
+  'a late worker cannot complete a job that another worker runs'
 );
 select is(tests.fingerprint(), tests.remembered(), 'the job of the other worker is untouched');
 
@@ -162,14 +162,14 @@ select throws_ok(
 )
 from (
   values
-    ('5', 'PT422', null, 'an audit that is no object is refused'),
+    ('5', 'PT422', null, 'an audit that is not an object is refused'),
     ('{"score": 101, "grade": "A", "categories": {}, "findings": [], "ruleset_version": "1"}', 'PT422', null, 'a score of 101 is refused'),
     ('{"score": -1, "grade": "A", "categories": {}, "findings": [], "ruleset_version": "1"}', 'PT422', null, 'a negative score is refused'),
-    ('{"score": "good", "grade": "A", "categories": {}, "findings": [], "ruleset_version": "1"}', 'PT422', null, 'a score that is no number is refused'),
+    ('{"score": "good", "grade": "A", "categories": {}, "findings": [], "ruleset_version": "1"}', 'PT422', null, 'a score that is not a number is refused'),
     ('{"score": 90, "categories": {}, "findings": [], "ruleset_version": "1"}', 'PT422', null, 'an audit without a grade is refused'),
-    ('{"score": 90, "grade": "A", "categories": [], "findings": [], "ruleset_version": "1"}', '23514', 'categories_are_an_object', 'categories that are no object are refused'),
-    ('{"score": 90, "grade": "A", "categories": {}, "findings": {}, "ruleset_version": "1"}', '23514', 'findings_are_a_list', 'findings that are no list are refused'),
-    ('{"score": 90, "grade": "A", "categories": {}, "findings": [], "ruleset_version": "1", "colour": 1}', 'PT422', null, 'an unknown key of an audit is refused')
+    ('{"score": 90, "grade": "A", "categories": [], "findings": [], "ruleset_version": "1"}', '23514', 'categories_are_an_object', 'categories that are not an object are refused'),
+    ('{"score": 90, "grade": "A", "categories": {}, "findings": {}, "ruleset_version": "1"}', '23514', 'findings_are_a_list', 'findings that are not a list are refused'),
+    ('{"score": 90, "grade": "A", "categories": {}, "findings": [], "ruleset_version": "1", "colour": 1}', 'PT422', null, 'an unknown key in an audit is refused')
 ) as bad (audit, code, rule, claim);
 select throws_like(
   $$
@@ -182,7 +182,7 @@ select throws_like(
   'p_audit has % bytes, more than 5000000',
   'an audit of ten megabytes is refused'
 );
-select is(tests.fingerprint(), tests.remembered(), 'an audit that was refused changed no row');
+select is(tests.fingerprint(), tests.remembered(), 'a refused audit changed no row');
 select results_eq(
   $$ select status from pg_temp.complete('audit', '{}', '{"score": 90, "grade": "A", "categories": {"seo": 90}, "findings": [{"rule": "title"}], "ruleset_version": "1"}') $$,
   $$ values ('completed') $$,
@@ -203,13 +203,13 @@ select throws_ok(
   $$ select * from public.complete_crawl_job(null) $$,
   'PT400',
   'p_lease_token must not be null',
-  'a completion names its lease'
+  'a completion without a lease token is refused'
 );
 select throws_ok(
   $$ select * from public.complete_crawl_job('nonsense') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a token that is no uuid is refused'
+  'a token that is not a uuid is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.complete('kept', null) $$,
@@ -221,7 +221,7 @@ select throws_ok(
   $$ select * from pg_temp.complete('kept', '[]') $$,
   'PT422',
   'p_result must be a JSON object of at most 64 KB',
-  'a result that is no object is refused'
+  'a result that is not an object is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.complete('kept', jsonb_build_object('text', repeat('t', 10000000))) $$,

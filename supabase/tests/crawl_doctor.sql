@@ -1,4 +1,4 @@
--- crawl_doctor: each thing that can be wrong is told, with what to do about it.
+-- crawl_doctor: each problem is found, with a hint what to do about it.
 
 begin;
 select plan(31);
@@ -39,73 +39,73 @@ select results_eq(
 select is(tests.fingerprint(), tests.remembered(), 'the doctor changes no row');
 select is_empty(
   $$ select check_name from public.crawl_doctor() where status not in ('ok', 'warning', 'error') or detail is null or hint is null $$,
-  'each check has a status, a finding, and says what to do'
+  'each check has a status, a detail and a hint'
 );
 select is_empty(
   $$ select check_name, detail from public.crawl_doctor() where status = 'error' and check_name not in ('cron') $$,
   'a new queue is healthy'
 );
 
--- Cron, where there is none
+-- Without pg_cron
 
 select ok(
   pg_temp.status('cron') = 'warning' or to_regclass('cron.job') is not null,
-  'a database without pg_cron is told so'
+  'a missing pg_cron is a warning'
 );
 select public.maintain_crawl_queue();
 select ok(
   pg_temp.status('cron') = 'ok' or to_regclass('cron.job') is not null,
-  'without pg_cron it is enough that somebody calls maintain_crawl_queue'
+  'without pg_cron it is enough to call maintain_crawl_queue'
 );
 update silkline.maintenance set ran_at = now() - interval '11 minutes' where id;
 select ok(
   pg_temp.status('cron') = 'warning' or to_regclass('cron.job') is not null,
-  'and that they go on doing so'
+  'but not if the last call is too old'
 );
 
 -- Leases
 
 select tests.claimed_job('silent', 'ann');
 select tests.age('silent', '4 minutes');
-select is(pg_temp.status('leases'), 'ok', 'a lease that is due for reaping is no news');
+select is(pg_temp.status('leases'), 'ok', 'a lease that is due for reaping is fine');
 select tests.age('silent', '2 minutes');
-select is(pg_temp.status('leases'), 'error', 'a lease that nobody reaps is');
+select is(pg_temp.status('leases'), 'error', 'a lease that stays overdue is an error');
 select is(pg_temp.detail('leases'), '1 overdue', 'overdue leases are counted');
 select public.reap_crawl_jobs();
-select is(pg_temp.status('leases'), 'ok', 'after reaping all is well');
+select is(pg_temp.status('leases'), 'ok', 'after reaping it is fine again');
 
 -- Workers
 
-select is(pg_temp.status('workers'), 'error', 'jobs in the line and no live worker are an error');
+select is(pg_temp.status('workers'), 'error', 'jobs in line without a live worker are an error');
 select is(pg_temp.detail('workers'), '0 live; jobs in line: 1', 'workers and jobs are counted');
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}');
-select is(pg_temp.status('workers'), 'ok', 'one live worker will do');
+select is(pg_temp.status('workers'), 'ok', 'one live worker is enough');
 delete from public.crawl_jobs where true;
 delete from public.crawl_workers where true;
-select is(pg_temp.status('workers'), 'ok', 'no worker is needed where there is nothing to do');
+select is(pg_temp.status('workers'), 'ok', 'without jobs in line no worker is needed');
 
--- The line
+-- Stuck jobs
 
 select tests.enqueue('late', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
 select tests.age('late', '64 minutes');
-select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that is due since minutes may still be called');
+select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that has been due for four minutes is fine');
 select tests.age('late', '2 minutes');
-select is(pg_temp.status('stuck_jobs'), 'error', 'a job that nobody calls is an error');
+select is(pg_temp.status('stuck_jobs'), 'error', 'a job that has been due for longer is an error');
 select public.maintain_crawl_queue();
-select is(pg_temp.status('stuck_jobs'), 'ok', 'maintenance calls it');
+select is(pg_temp.status('stuck_jobs'), 'ok', 'maintenance puts it in line');
 select tests.enqueue('host-1', 'ann', '{"url": "https://one.example/"}');
 select tests.enqueue('host-2', 'ann', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
-select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that waits for a busy host is no news');
+select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that waits for a busy host is fine');
 delete from public.crawl_jobs where waits_for is null;
 select is(pg_temp.detail('stuck_jobs'), '1 waiting without a reason', 'a job that waits for a free host is found');
 delete from public.crawl_jobs where true;
 
--- Closedness
+-- Rights
 
 grant execute on function public.crawl_progress(uuid) to anon;
 select is(pg_temp.status('grants'), 'error', 'a function that is open to anonymous callers is an error');
-select is(pg_temp.detail('grants'), 'anyone may execute public.crawl_progress(uuid)', 'it is named');
+select is(pg_temp.detail('grants'), 'anyone may execute public.crawl_progress(uuid)', 'the open function is named');
 revoke execute on function public.crawl_progress(uuid) from anon;
 alter table public.crawl_pages disable row level security;
 select is(pg_temp.status('row_level_security'), 'error', 'a table without row level security is an error');
@@ -114,27 +114,27 @@ alter table public.crawl_pages enable row level security;
 
 -- Who may call it
 
-select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may ask the doctor');
-select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'authenticated', '{}'::text[], 'users may not ask the doctor');
-select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not ask the doctor');
-select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not ask the doctor');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may call it');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'authenticated', '{}'::text[], 'users may not call it');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not call it');
+select function_privs_are('public', 'crawl_doctor', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not call it');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.crawl_doctor()') $$,
   '42501',
   'permission denied for function crawl_doctor',
-  'a user who tries to ask the doctor is refused'
+  'a user who tries to call it is refused'
 );
 select throws_ok(
   $$ select tests.as_worker('select * from public.crawl_doctor()') $$,
   '42501',
   'permission denied for function crawl_doctor',
-  'a worker with the limited key that tries to ask the doctor is refused'
+  'a worker with the limited key that tries to call it is refused'
 );
 select throws_ok(
   $$ select tests.as_anon('select * from public.crawl_doctor()') $$,
   '42501',
   'permission denied for function crawl_doctor',
-  'an anonymous caller who tries to ask the doctor is refused'
+  'an anonymous caller who tries to call it is refused'
 );
 
 select * from finish();

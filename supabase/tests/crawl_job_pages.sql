@@ -1,4 +1,4 @@
--- crawl_job_pages: what a job brought home, in portions, for whoever may see the job.
+-- crawl_job_pages: the results of a job, page by page, for callers who may see the job.
 
 begin;
 select plan(32);
@@ -65,27 +65,27 @@ select is(
     'markdown', null,
     'links', null
   ),
-  'a fetched URL comes with its page, and without content unless that is asked for'
+  'a fetched URL comes with its page, without content by default'
 );
 select is(
   (select page ->> 'first_seen_at' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a'),
   to_jsonb(now()) #>> '{}',
-  'a page tells since when it is known'
+  'a page has its first and last time seen'
 );
 select results_eq(
   $$ select page ->> 'markdown', page -> 'links' from pg_temp.pages('first', ', p_with_content => true') as page where page ->> 'url' = 'https://site.example/a' $$,
   $$ values ('# A', '["https://site.example/b"]'::jsonb) $$,
-  'with content it brings Markdown and links'
+  'with content it has Markdown and links'
 );
 select results_eq(
   $$ select page ->> 'last_error', page ->> 'http_status', page ->> 'version', page ->> 'change' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/c' $$,
   $$ values ('http 500', '500', null::text, null::text) $$,
-  'a URL that failed tells why, and has no page'
+  'a failed URL has its error, and no page'
 );
 select results_eq(
   $$ select page ->> 'skip_reason', (page ->> 'found_on')::uuid from pg_temp.pages('first') as page where page ->> 'url' = 'https://else.example/' $$,
   $$ values ('out_of_scope', tests.url_key('https://site.example/a')) $$,
-  'a URL that was not wanted tells why, and where it was found'
+  'a skipped URL has its reason, and where it was found'
 );
 
 -- By status
@@ -99,9 +99,9 @@ select is(
   format('only URLs that are %s', filter.status)
 )
 from (values ('done'::text, 2), ('error', 1), ('in_progress', 1), ('skipped', 1)) as filter (status, count);
-select is_empty($$ select pg_temp.pages('first', ', p_status => ''pending''') $$, 'a status that no URL has answers no row');
+select is_empty($$ select pg_temp.pages('first', ', p_status => ''pending''') $$, 'a status that no URL has returns no rows');
 
--- In portions
+-- Paging
 
 select is(
   array(select (page ->> 'url_key')::uuid from pg_temp.pages('first') as page),
@@ -130,17 +130,17 @@ $$;
 select is(
   pg_temp.stream(''),
   array(select url_key from public.crawl_tasks where job_id = tests.job('first') order by url_key),
-  'each portion goes on after the last key of the one before'
+  'each call continues after the last key of the previous one'
 );
 select is(
   pg_temp.stream(', p_status => ''done'''),
   array(select url_key from public.crawl_tasks where job_id = tests.job('first') and status = 'done' order by url_key),
-  'also of one status'
+  'with a status, too'
 );
 select is(
   pg_temp.stream(', p_status => ''error'''),
   array(select url_key from public.crawl_tasks where job_id = tests.job('first') and status = 'error' order by url_key),
-  'also of those that failed'
+  'also for failed URLs'
 );
 insert into public.crawl_tasks (job_id, url_key, url, depth)
 values (tests.job('first'), '00000000-0000-0000-0000-000000000000', 'https://site.example/zero', 1);
@@ -153,10 +153,10 @@ select is(
 select is(
   (select count(*) from pg_temp.pages('first', ', p_after => ''00000000-0000-0000-0000-000000000000''')),
   5::bigint,
-  'and not told twice'
+  'and not returned twice'
 );
 
--- What changed since the crawl before
+-- What changed since the previous crawl
 
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''first''))');
 select public.release_crawl_job(tests.token('first'));
@@ -176,18 +176,18 @@ select tests.checkpoint(
 select set_eq(
   $$ select right(page ->> 'url', 1), page ->> 'change', (page ->> 'version')::integer from pg_temp.pages('second') as page $$,
   $$ values ('a', 'changed', 2), ('b', 'unchanged', 1), ('e', 'new', 1) $$,
-  'pages are new, changed or unchanged since the crawl before'
+  'pages are new, changed or unchanged since the previous crawl'
 );
 select results_eq(
   $$ select page ->> 'content_hash', page ->> 'change' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a' $$,
   $$ values ('hash-a', 'new') $$,
-  'an older job keeps the version that it saw'
+  'an older job returns the version that it saw'
 );
 delete from public.crawl_pages where content_hash = 'hash-a';
 select results_eq(
   $$ select page ->> 'status', page ->> 'version', page ->> 'change' from pg_temp.pages('first') as page where page ->> 'url' = 'https://site.example/a' $$,
   $$ values ('done', null::text, null::text) $$,
-  'a version that was pruned is missing, and its URL is told all the same'
+  'a URL whose page version was pruned is still returned'
 );
 
 -- Bad input
@@ -212,13 +212,13 @@ select throws_ok(
   $$ select pg_temp.pages('first', '', 'bob') $$,
   'PT404',
   format('there is no job %s', tests.job('first')),
-  'the job of another user is not told from one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select * from public.crawl_job_pages(null) $$,
   'PT400',
   'p_job_id must not be null',
-  'null is no job'
+  'null for the job is refused'
 );
 select is(
   (select count(*) from tests.as_service('select * from public.crawl_job_pages(tests.job(''first''))')),
@@ -233,7 +233,7 @@ select throws_ok(
   $$ select tests.as_anon('select * from public.crawl_job_pages(tests.job(''first''))') $$,
   '42501',
   'permission denied for function crawl_job_pages',
-  'an anonymous caller who tries is refused'
+  'an anonymous caller who tries to call it is refused'
 );
 
 select * from finish();

@@ -1,4 +1,4 @@
--- crawl_progress: one job for the screen, and only for those who may see it.
+-- crawl_progress: one job for a screen, and only for callers who may see it.
 
 begin;
 select plan(38);
@@ -12,7 +12,7 @@ as $$
   select tests.as_user('ann', format('select public.crawl_progress(tests.job(%L))', p_name));
 $$;
 
--- Every key, before and while it runs
+-- Every key, before it runs and while it runs
 
 select tests.claimed_job('job', 'ann');
 select is(
@@ -25,7 +25,7 @@ select is(
     'running_seconds', 'seq',
     'source_id', 'started_at', 'status', 'url', 'wait'
   ],
-  'the snapshot has these keys: a screen may rely on them'
+  'the snapshot has these keys: clients rely on them'
 );
 select tests.checkpoint(
   'job',
@@ -77,11 +77,11 @@ select is(
     'event_seq', 2
   ),
   true,
-  'the snapshot counts what the checkpoints brought, and carries both numbers'
+  'the snapshot counts the results of checkpoints, and has seq and event_seq'
 );
 select ok(
   (pg_temp.progress('job') ->> 'pages_per_second')::numeric > 0,
-  'the snapshot tells the rate'
+  'the snapshot has the rate'
 );
 select is(
   (pg_temp.progress('job') ->> 'eta_seconds')::numeric,
@@ -90,33 +90,33 @@ select is(
     from public.crawl_states
     where job_id = tests.job('job')
   ),
-  'the time left is what is left by the rate'
+  'the time left is the work left divided by the rate'
 );
 update public.crawl_jobs set payload = payload || '{"max_pages": 3}' where id = tests.job('job');
 select is(
   (pg_temp.progress('job') ->> 'eta_seconds')::numeric,
   (select ceil(1 / pages_per_second)::numeric from public.crawl_states where job_id = tests.job('job')),
-  'of which only what the budget reaches takes any'
+  'URLs beyond the budget take no time'
 );
-select is((pg_temp.progress('job') ->> 'now')::timestamptz, now(), 'the snapshot tells the time of the database');
+select is((pg_temp.progress('job') ->> 'now')::timestamptz, now(), 'the snapshot has the time of the database');
 
--- Saving, ended
+-- Saving, and ended
 
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''job''))');
 select is(
   pg_temp.progress('job') @> '{"status": "stopped", "is_saving": true, "current_url": null, "eta_seconds": null, "event_seq": 3}',
   true,
-  'a stopped job whose worker is still saving says so, and counts one more event'
+  'a stopped job whose worker is still saving has is_saving, and one more event'
 );
 select public.release_crawl_job(tests.token('job'));
-select is(pg_temp.progress('job') -> 'is_saving', 'false'::jsonb, 'once handed in nothing is being saved');
-select is((pg_temp.progress('job') ->> 'completed_at')::timestamptz, now(), 'an ended job tells when');
+select is(pg_temp.progress('job') -> 'is_saving', 'false'::jsonb, 'once released, nothing is being saved');
+select is((pg_temp.progress('job') ->> 'completed_at')::timestamptz, now(), 'an ended job has its end time');
 select tests.claimed_job('broken', 'ann');
 select public.fail_crawl_job(tests.token('broken'), 'oom', 'out of memory', false);
 select is(
   pg_temp.progress('broken') @> '{"status": "failed", "error_code": "oom", "error_message": "out of memory"}',
   true,
-  'a failed job tells why'
+  'a failed job has its error'
 );
 
 -- What it waits for
@@ -126,48 +126,48 @@ select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour'
 select is(
   pg_temp.progress('later') -> 'wait',
   jsonb_build_object('reason', 'time', 'until', now() + interval '1 hour'),
-  'a job for later waits for its time'
+  'a scheduled job waits for its time'
 );
 select tests.claimed_job('site', 'ann', '{"delay_seconds": 1}');
 select tests.checkpoint('site', jsonb_build_object('seq', 1, 'discovered', tests.links('https://site.example/')), 1);
-select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'a job at work waits for nothing that is felt');
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'a running job without long pauses waits for nothing');
 select is(
   tests.checkpoint('site', '{"seq": 2, "hosts": [{"host": "site.example", "backoff_seconds": 60}]}')
     #> '{progress,wait}',
   pg_temp.progress('site') -> 'wait',
-  'the checkpoint tells live what the snapshot tells'
+  'the checkpoint returns the same wait as the snapshot'
 );
 select is(
   pg_temp.progress('site') -> 'wait',
   jsonb_build_object('reason', 'host', 'until', now() + interval '60 seconds'),
-  'a host that asked for patience is waited for'
+  'a job waits for a host in backoff'
 );
 update public.crawl_states set pages_per_second = 2 where job_id = tests.job('site');
-select is(pg_temp.progress('site') -> 'eta_seconds', 'null'::jsonb, 'and nobody knows the time left');
+select is(pg_temp.progress('site') -> 'eta_seconds', 'null'::jsonb, 'and then the time left is unknown');
 update public.crawl_hosts set backoff_until = now() where host = 'site.example';
-select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'until it is over');
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'until the backoff is over');
 update public.crawl_hosts set crawl_delay_seconds = 30 where host = 'site.example';
 select is(
   pg_temp.progress('site') -> 'wait',
   '{"reason": "delay", "seconds": 30}',
-  'a long pause between two requests is told'
+  'a long delay between two requests is a wait'
 );
 select is(
   pg_temp.progress('site') -> 'eta_seconds',
   '30'::jsonb,
-  'and is in the time left'
+  'and counts in the time left'
 );
 update public.crawl_hosts set crawl_delay_seconds = 900 where host = 'site.example';
 select is(
   pg_temp.progress('site') #> '{wait,seconds}',
   '300'::jsonb,
-  'as long as it is kept'
+  'up to the longest delay that workers obey'
 );
 update public.crawl_jobs set payload = payload || '{"obey_robots": false}' where id = tests.job('site');
 select is(
   pg_temp.progress('site') -> 'wait',
   'null'::jsonb,
-  'but not the one of a robots.txt that is not obeyed'
+  'but not the delay of a robots.txt that is not obeyed'
 );
 select tests.checkpoint(
   'site',
@@ -186,15 +186,15 @@ select is(
     'url', 'https://site.example/',
     'error', 'HTTP 500'
   ),
-  'where nothing is due, the next try is waited for'
+  'if no URL is due, the job waits for the next retry'
 );
 select tests.checkpoint(
   'site', jsonb_build_object('seq', 4, 'discovered', tests.links('https://site.example/new'))
 );
-select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'where something is due, nothing is');
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'if a URL is due, it does not');
 
 update public.crawl_jobs set payload = payload || '{"delay_seconds": "slow"}' where id = tests.job('site');
-select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'what only a plugin reads is none of it');
+select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'a delay_seconds of a plugin that is not a number is ignored');
 
 -- The service
 
@@ -212,13 +212,13 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select public.crawl_progress(null)') $$,
   'PT404',
   'there is no job null',
-  'null is no job'
+  'null for the job is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.crawl_progress(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.crawl_progress(tests.token(''nowhere''))') $$,
@@ -230,13 +230,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select public.crawl_progress(tests.job(''job''))') $$,
   'PT404',
   format('there is no job %s', tests.job('job')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.crawl_progress(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to see'
+  'users may not see a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select public.crawl_progress(tests.job(''job''))') $$,
@@ -244,25 +244,25 @@ select throws_ok(
   format('there is no job %s', tests.job('job')),
   'a token without a user sees no job'
 );
-select is(tests.fingerprint(), tests.remembered(), 'looking changed no row');
+select is(tests.fingerprint(), tests.remembered(), 'reading changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'crawl_progress', array['uuid'], 'authenticated', array['EXECUTE'], 'users may look');
-select function_privs_are('public', 'crawl_progress', array['uuid'], 'service_role', array['EXECUTE'], 'the service may look');
-select function_privs_are('public', 'crawl_progress', array['uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not look');
-select function_privs_are('public', 'crawl_progress', array['uuid'], 'anon', '{}'::text[], 'anonymous callers may not look');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'authenticated', array['EXECUTE'], 'users may call it');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'service_role', array['EXECUTE'], 'the service may call it');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'crawl_worker', '{}'::text[], 'workers with the limited key may not call it');
+select function_privs_are('public', 'crawl_progress', array['uuid'], 'anon', '{}'::text[], 'anonymous callers may not call it');
 select throws_ok(
   $$ select tests.as_worker('select public.crawl_progress(tests.job(''job''))') $$,
   '42501',
   'permission denied for function crawl_progress',
-  'a worker with the limited key that tries to look is refused'
+  'a worker with the limited key that tries to call it is refused'
 );
 select throws_ok(
   $$ select tests.as_anon('select public.crawl_progress(tests.job(''job''))') $$,
   '42501',
   'permission denied for function crawl_progress',
-  'an anonymous caller who tries to look is refused'
+  'an anonymous caller who tries to call it is refused'
 );
 
 select * from finish();

@@ -1,4 +1,4 @@
--- crawl_queue_stats: the queue in numbers, each user's own.
+-- crawl_queue_stats: the queue in numbers, for each user their own jobs.
 
 begin;
 select plan(17);
@@ -22,7 +22,7 @@ select is(
     "workers": {"live": 0, "late": 0, "slots": 0, "busy_slots": 0},
     "count_limit": 100000
   }'::jsonb,
-  'an empty queue is told in zeros'
+  'an empty queue has zeros'
 );
 
 select tests.claimed_job(name, 'ann') from unnest(array['running', 'completed', 'failed', 'old']) as name;
@@ -46,17 +46,17 @@ select is(
   '{"in_line": 1, "time": 1, "host": 1, "owner": 0}'::jsonb,
   'pending jobs are counted by what they wait for'
 );
-select is(pg_temp.stats('ann') -> 'oldest_in_line_seconds', '90'::jsonb, 'the oldest job in the line tells how long the line is in time');
+select is(pg_temp.stats('ann') -> 'oldest_in_line_seconds', '90'::jsonb, 'the age of the oldest job in line is returned');
 select is(
   pg_temp.stats('ann') -> 'ended_in_24_hours',
   '{"completed": 1, "failed": 1}'::jsonb,
-  'jobs that ended within a day are counted by how, older ones not'
+  'jobs that ended within a day are counted by status, older ones are not'
 );
-select is(pg_temp.stats('bob') -> 'open', '{"pending": 1, "processing": 0, "paused": 0}'::jsonb, 'a user sees the numbers of his own jobs only');
+select is(pg_temp.stats('bob') -> 'open', '{"pending": 1, "processing": 0, "paused": 0}'::jsonb, 'a user sees only the numbers of their own jobs');
 select is(
   (select tests.as_service('select public.crawl_queue_stats()')) -> 'open',
   '{"pending": 5, "processing": 1, "paused": 1}'::jsonb,
-  'the service sees the numbers of all'
+  'the service sees the numbers of all jobs'
 );
 select is(
   (select tests.run_as('authenticated', null, 'select public.crawl_queue_stats()')) -> 'open',
@@ -72,7 +72,7 @@ update public.crawl_workers set last_seen_at = now() - interval '1 hour' where i
 select is(
   pg_temp.stats('ann') -> 'workers',
   '{"live": 1, "late": 1, "slots": 4, "busy_slots": 1}'::jsonb,
-  'users learn how many workers and slots are live, and no more of them'
+  'users see how many workers and slots are live, and nothing else about workers'
 );
 
 update public.crawl_settings set max_running_jobs_per_user = 1 where id;
@@ -80,25 +80,25 @@ select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('over')], '{
 select is(pg_temp.stats('ann') -> 'pending' -> 'owner', '1'::jsonb, 'jobs over their owner''s limit are counted');
 select tests.remember();
 select pg_temp.stats('ann');
-select is(tests.fingerprint(), tests.remembered(), 'looking changed no row');
+select is(tests.fingerprint(), tests.remembered(), 'reading changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'authenticated', array['EXECUTE'], 'users may look');
-select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may look');
-select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not look');
-select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not look');
+select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'authenticated', array['EXECUTE'], 'users may call it');
+select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may call it');
+select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not call it');
+select function_privs_are('public', 'crawl_queue_stats', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not call it');
 select throws_ok(
   $$ select tests.as_worker('select public.crawl_queue_stats()') $$,
   '42501',
   'permission denied for function crawl_queue_stats',
-  'a worker with the limited key that tries to look is refused'
+  'a worker with the limited key that tries to call it is refused'
 );
 select throws_ok(
   $$ select tests.as_anon('select public.crawl_queue_stats()') $$,
   '42501',
   'permission denied for function crawl_queue_stats',
-  'an anonymous caller who tries to look is refused'
+  'an anonymous caller who tries to call it is refused'
 );
 
 select * from finish();

@@ -1,4 +1,4 @@
--- What goes with a job, and with the account that owned it.
+-- What is deleted with a job, and with the account that owned it.
 begin;
 select plan(7);
 
@@ -13,26 +13,26 @@ create temporary table deleted as select tests.job('job') as id;
 
 select isnt_empty(
   $$ select from public.crawl_tasks where job_id = (select id from deleted) $$,
-  'a crawl has a frontier'
+  'before the deletion the job has a frontier'
 );
 
 delete from auth.users where id = tests.user_id('ann');
 
 select is_empty(
   $$ select from public.crawl_jobs where id = (select id from deleted) $$,
-  'a deleted account takes its jobs along'
+  'deleting an account deletes its jobs'
 );
 select is_empty(
   $$ select from public.crawl_states where job_id = (select id from deleted) $$,
-  'a deleted job takes its state along'
+  'deleting a job deletes its state'
 );
 select is_empty(
   $$ select from public.crawl_tasks where job_id = (select id from deleted) $$,
-  'a deleted job takes its frontier along'
+  'deleting a job deletes its frontier'
 );
 select is_empty(
   $$ select from public.crawl_events where job_id = (select id from deleted) $$,
-  'a deleted job takes its history along'
+  'deleting a job deletes its history'
 );
 select results_eq(
   $$ select count(*) from public.crawl_states where job_id = tests.job('kept') $$,

@@ -1,4 +1,4 @@
--- enqueue_crawl_job: what a user may ask for, how much of it, and what is refused.
+-- enqueue_crawl_job: what a user may enqueue, how much of it, and what is refused.
 
 begin;
 select plan(116);
@@ -13,7 +13,7 @@ as $$
   select tests.as_user('ann', format('select * from public.enqueue_crawl_job(%s)', p_arguments));
 $$;
 
--- The hint of a call that is refused.
+-- The hint of a refused call.
 create function pg_temp.hint(p_arguments text)
   returns text
   language plpgsql
@@ -64,7 +64,7 @@ select is(
     'attempt', 0,
     'progress_percentage', 0
   ),
-  'a job is its caller''s, pending, with the defaults of the queue and the host of its URL'
+  'a job belongs to its caller and is pending, with default settings and the host of its URL'
 );
 select is(
   (select answer -> 'payload' from answers where name = 'plain'),
@@ -74,7 +74,7 @@ select is(
     where kind = 'crawl'
       and default_value is not null
   ),
-  'the payload is a full snapshot: what was asked, and the defaults of the day'
+  'the payload is complete: what was sent, and the current defaults'
 );
 select results_eq(
   $$ select total_pending, seq from public.crawl_states where job_id = (select (answer ->> 'id')::uuid from answers where name = 'plain') $$,
@@ -84,17 +84,17 @@ select results_eq(
 select is(
   (pg_temp.enqueue($$'{"url": "https://example.com/", "max_retries": 7}'$$) ->> 'max_retries')::integer,
   7,
-  'max_retries of the payload counts for the job'
+  'max_retries of the payload applies to the job'
 );
 select is(
   pg_temp.enqueue($$'{"url": "http://example.com:8080/"}', p_source_id => 'docs'$$) - '{id,payload,place}'::text[] @> '{"host": "example.com:8080", "source_id": "docs"}',
   true,
-  'a port belongs to the host, and a source may be named'
+  'a port belongs to the host, and the caller may choose the source'
 );
 select is(
   pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://other.example/b"]}'$$) ->> 'host',
   'list.example',
-  'a list of URLs goes by the host of its first'
+  'a list of URLs has the host of its first'
 );
 select is(
   pg_temp.enqueue($$'{"url": "https://example.com/", "fetcher": "generated"}'$$) -> 'payload' ->> 'fetcher',
@@ -104,7 +104,7 @@ select is(
 select is(
   pg_temp.enqueue($$'{"url": "https://example.com/"}', p_run_after => now() + interval '1 hour'$$) ->> 'waits_for',
   'time',
-  'a job for later waits for its time'
+  'a scheduled job waits for its time'
 );
 select is(
   pg_temp.enqueue($$'{"url": "https://example.com/"}', p_kind => null, p_priority => null, p_source_id => null$$) ->> 'kind',
@@ -131,12 +131,12 @@ select is(
   (select answer from answers where name = 'once'),
   'the same idempotency key returns the same job'
 );
-select is(tests.fingerprint(), tests.remembered(), 'a repeated call makes no second job');
+select is(tests.fingerprint(), tests.remembered(), 'a repeated call creates no second job');
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/other"}', p_idempotency_key => 'k'$$) $sql$,
   'PT409',
   'idempotency key "k" was used for a different job',
-  'an idempotency key is not used for two different jobs'
+  'an idempotency key cannot be used for two different jobs'
 );
 select isnt(
   (select tests.as_user('bob', $$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_idempotency_key => 'k')$$)),
@@ -165,7 +165,7 @@ select throws_ok(
   $sql$ select tests.as_service($$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_user_id => tests.user_id('nobody'))$$) $sql$,
   'PT422',
   format('there is no user %s', tests.user_id('nobody')),
-  'the service cannot enqueue for a user who is not there'
+  'the service cannot enqueue for a user who does not exist'
 );
 
 -- Plugins
@@ -203,41 +203,41 @@ select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"size": [{"of": -1e131071}]}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'numbers in a payload must be between 1e-15 and 1e15',
-  'a number that is a few bytes here and thousands elsewhere is refused'
+  'a number of a few bytes that is thousands of digits long is refused'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"size": 1e-16000}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'numbers in a payload must be between 1e-15 and 1e15',
-  'and so is one with thousands of zeros'
+  'so is one with thousands of decimal zeros'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"sizes": [0, 0e-16383]}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'numbers in a payload must be between 1e-15 and 1e15',
-  'and one with nothing but zeros'
+  'so is a zero with thousands of decimals'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 21) || repeat(']', 21))::jsonb), p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'a payload must not be nested deeper than 20 levels',
-  'a payload that many readers would give up on is refused'
+  'a deeply nested payload is refused'
 );
 select ok(
   pg_temp.enqueue($$jsonb_build_object('a', (repeat('[', 19) || '0, 1e15, -0.5' || repeat(']', 19))::jsonb), p_kind => 'screenshot'$$) is not null,
-  'ordinary numbers and lists are taken'
+  'ordinary numbers and lists are accepted'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "javascript:alert(1)"}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'url must begin with http:// or https://, not "javascript:alert(1)"',
-  'the URL of a plugin''s job is checked all the same'
+  'the URL of a plugin''s job is checked, too'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"max_retries": "many"}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'max_retries must be a whole number from 0 to 20, not "many"',
-  'max_retries of a plugin''s job is a number'
+  'max_retries of a plugin''s job must be a number'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"max_retries": 1000}', p_kind => 'screenshot'$$) $sql$,
@@ -249,7 +249,7 @@ select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"user_agent": "x\r\ny: z"}', p_kind => 'screenshot'$$) $sql$,
   'PT422',
   'user_agent must not contain control characters or line breaks',
-  'the user agent of a plugin''s job is checked all the same'
+  'the user agent of a plugin''s job is checked, too'
 );
 
 -- Quotas
@@ -265,11 +265,11 @@ select throws_ok(
   (select format('this would exceed the limit of %s open jobs per user', max_open_jobs_per_user) from public.crawl_settings),
   'one open job more than allowed is refused'
 );
-select is(tests.fingerprint(), tests.remembered(), 'over the quota no row is left behind');
-select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'last'$$) $sql$, 'a repeated call is answered although the quota is full');
+select is(tests.fingerprint(), tests.remembered(), 'a call over the quota leaves no row behind');
+select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'last'$$) $sql$, 'a repeated call succeeds although the quota is full');
 select lives_ok(
   $sql$ select tests.as_user('bob', $$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}')$$) $sql$,
-  'the quota of one user does not bind another'
+  'the quota of one user does not apply to another'
 );
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''last''))');
 select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$, 'a job that has ended makes room');
@@ -282,7 +282,7 @@ select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,
   'PT429',
   (select format('this would exceed the limit of %s new jobs per user in 24 hours', max_jobs_per_user_per_day) from public.crawl_settings),
-  'more jobs in a day than allowed are refused, also after others ended'
+  'more jobs in a day than allowed are refused, even after others have ended'
 );
 select tests.age('last', '25 hours');
 select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$, 'a day later there is room again');
@@ -302,7 +302,7 @@ from (
     (null, 'the payload must be a JSON object', 'null for the payload is refused'),
     ('null', 'the payload must be a JSON object', 'JSON null for the payload is refused'),
     ('[]', 'the payload must be a JSON object', 'a list for the payload is refused'),
-    ('"https://example.com/"', 'the payload must be a JSON object', 'a text for the payload is refused'),
+    ('"https://example.com/"', 'the payload must be a JSON object', 'a string for the payload is refused'),
     ('{}', 'the payload needs a url', 'a payload without a URL is refused'),
     ('{"url": "https://example.com/", "colour": 1}', 'unknown key "colour" in the payload', 'an unknown key is refused'),
     ('{"url": null}', 'url must be a URL, not null', 'null for the URL is refused'),
@@ -316,7 +316,7 @@ from (
     ('{"url": "//example.com/"}', 'url must begin with http:// or https://, not "//example.com/"', 'a URL without a scheme is refused'),
     ('{"url": "https://"}', 'url has no valid host', 'a URL without a host is refused'),
     ('{"url": "https:///path"}', 'url has no valid host', 'a URL with an empty host is refused'),
-    ('{"url": "https://example.com:port/"}', 'url has no valid host', 'a URL with a port that is no number is refused'),
+    ('{"url": "https://example.com:port/"}', 'url has no valid host', 'a URL with a port that is not a number is refused'),
     ('{"url": "https://ann:secret@example.com/"}', 'url must not contain a user name or password', 'a URL with a password is refused'),
     ('{"url": "https://exam ple.com/"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a space is refused'),
     ('{"url": "https://example.com/\n"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a line break is refused'),
@@ -325,27 +325,27 @@ from (
     (format('{"url": "https://example.com/%s"}', repeat('u', 3000)), 'url is 3020 characters long, more than 2048', 'a URL of 3000 characters is refused'),
     ('{"url": "https://example.com/", "max_pages": -1}', 'max_pages must be a whole number from 1 to 1000000, not -1', 'a negative number is refused'),
     ('{"url": "https://example.com/", "max_pages": 0}', 'max_pages must be a whole number from 1 to 1000000, not 0', 'a crawl of no pages is refused'),
-    ('{"url": "https://example.com/", "max_pages": 1000001}', 'max_pages must be a whole number from 1 to 1000000, not 1000001', 'a number past its bound is refused'),
-    ('{"url": "https://example.com/", "max_pages": 1.5}', 'max_pages must be a whole number from 1 to 1000000, not 1.5', 'half a page is refused'),
+    ('{"url": "https://example.com/", "max_pages": 1000001}', 'max_pages must be a whole number from 1 to 1000000, not 1000001', 'a number above its maximum is refused'),
+    ('{"url": "https://example.com/", "max_pages": 1.5}', 'max_pages must be a whole number from 1 to 1000000, not 1.5', 'a fraction for a whole number is refused'),
     ('{"url": "https://example.com/", "max_pages": 10.0}', 'max_pages must be a whole number from 1 to 1000000, not 10.0', 'a whole number with a decimal point is refused here, not at each checkpoint'),
-    ('{"url": "https://example.com/", "max_pages": "10"}', 'max_pages must be a whole number from 1 to 1000000, not "10"', 'a text for a number is refused'),
+    ('{"url": "https://example.com/", "max_pages": "10"}', 'max_pages must be a whole number from 1 to 1000000, not "10"', 'a string for a number is refused'),
     ('{"url": "https://example.com/", "max_pages": null}', 'max_pages must be a whole number from 1 to 1000000, not null', 'null for a number is refused'),
     ('{"url": "https://example.com/", "delay_seconds": -0.1}', 'delay_seconds must be a number from 0 to 60, not -0.1', 'a negative delay is refused'),
-    ('{"url": "https://example.com/", "obey_robots": "yes"}', 'obey_robots must be true or false, not "yes"', 'a text for a boolean is refused'),
+    ('{"url": "https://example.com/", "obey_robots": "yes"}', 'obey_robots must be true or false, not "yes"', 'a string for a boolean is refused'),
     ('{"url": "https://example.com/", "strategy": "guess"}', 'strategy must be one of page, site, sitemap, list, llms_txt, not "guess"', 'an unknown strategy is refused'),
-    ('{"url": "https://example.com/", "strategy": 5}', 'strategy must be a string, not 5', 'a number for a text is refused'),
+    ('{"url": "https://example.com/", "strategy": 5}', 'strategy must be a string, not 5', 'a number for a string is refused'),
     ('{"url": "https://example.com/", "fetcher": "null"}', 'there is no fetcher null', 'the fetcher null is refused'),
-    ('{"url": "https://example.com/", "include": "x"}', 'include must be a list of strings, not "x"', 'a text for a list is refused'),
-    ('{"url": "https://example.com/", "include": [5]}', 'include may contain only strings, not 5', 'a number in a list of texts is refused'),
-    ('{"url": "https://example.com/", "include": [null]}', 'include may contain only strings, not null', 'null in a list of texts is refused'),
-    ('{"url": "https://example.com/", "include": [""]}', 'the entries of include must have 1 to 500 characters', 'an empty text in a list is refused'),
-    ('{"url": "https://example.com/", "user_agent": ""}', 'user_agent must have from 1 to 300 characters, not 0', 'an empty text is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\r\nHost: evil.example"}', 'user_agent must not contain control characters or line breaks', 'a text with a line break is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\u0001"}', 'user_agent must not contain control characters or line breaks', 'a text with a control character is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\u0085"}', 'user_agent must not contain control characters or line breaks', 'a text with a control character past ASCII is refused'),
-    ('{"url": "https://example.com/", "user_agent": "x\u2028"}', 'user_agent must not contain control characters or line breaks', 'a text with a line separator is refused'),
-    ('{"url": "https://example.com/", "include": ["x\n"]}', 'include must not contain control characters or line breaks', 'a line break in a list of texts is refused'),
-    ('{"url": "https://example.com/", "strategy": "list"}', 'strategy list takes urls, not url', 'a list of URLs is not one URL'),
+    ('{"url": "https://example.com/", "include": "x"}', 'include must be a list of strings, not "x"', 'a string for a list is refused'),
+    ('{"url": "https://example.com/", "include": [5]}', 'include may contain only strings, not 5', 'a number in a list of strings is refused'),
+    ('{"url": "https://example.com/", "include": [null]}', 'include may contain only strings, not null', 'null in a list of strings is refused'),
+    ('{"url": "https://example.com/", "include": [""]}', 'the entries of include must have 1 to 500 characters', 'an empty string in a list is refused'),
+    ('{"url": "https://example.com/", "user_agent": ""}', 'user_agent must have from 1 to 300 characters, not 0', 'an empty string is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\r\nHost: evil.example"}', 'user_agent must not contain control characters or line breaks', 'a string with a line break is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u0001"}', 'user_agent must not contain control characters or line breaks', 'a string with a control character is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u0085"}', 'user_agent must not contain control characters or line breaks', 'a string with a control character beyond ASCII is refused'),
+    ('{"url": "https://example.com/", "user_agent": "x\u2028"}', 'user_agent must not contain control characters or line breaks', 'a string with a line separator is refused'),
+    ('{"url": "https://example.com/", "include": ["x\n"]}', 'include must not contain control characters or line breaks', 'a line break in a list of strings is refused'),
+    ('{"url": "https://example.com/", "strategy": "list"}', 'strategy list takes urls, not url', 'strategy list with url is refused'),
     ('{"strategy": "list"}', 'strategy list needs urls', 'strategy list without URLs is refused'),
     ('{"strategy": "list", "urls": []}', 'urls must have from 1 to 1000 entries, not 0', 'an empty list of URLs is refused'),
     ('{"strategy": "list", "urls": ["https://example.com/", "javascript:alert(1)"]}', 'urls must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL in a list is refused'),
@@ -383,17 +383,17 @@ select throws_ok(
 from (
   values
     ($$p_kind => ''$$, 'PT422', 'unknown kind ""', 'an empty kind is refused'),
-    ($$p_kind => repeat('k', 10000000)$$, 'PT422', format('unknown kind "%s"', repeat('k', 60)), 'a kind of ten megabytes is refused, and told in short'),
-    ($$p_priority => 11$$, 'PT422', 'priority must be from -100 to 10, not 11', 'a user does not go over max_user_priority'),
+    ($$p_kind => repeat('k', 10000000)$$, 'PT422', format('unknown kind "%s"', repeat('k', 60)), 'a kind of ten megabytes is refused, and the message is short'),
+    ($$p_priority => 11$$, 'PT422', 'priority must be from -100 to 10, not 11', 'a priority above max_user_priority is refused'),
     ($$p_priority => -101$$, 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
-    ($$p_priority => 1000000$$, 'PT422', 'priority must be from -100 to 10, not 1000000', 'a priority past all bounds is refused'),
+    ($$p_priority => 1000000$$, 'PT422', 'priority must be from -100 to 10, not 1000000', 'a huge priority is refused'),
     ($$p_source_id => ''$$, 'PT422', 'source_id must be a string of 1 to 500 characters', 'an empty source is refused'),
     ($$p_source_id => repeat('s', 10000000)$$, 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source of ten megabytes is refused'),
     ($$p_idempotency_key => ''$$, 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an empty idempotency key is refused'),
     ($$p_idempotency_key => repeat('k', 10000000)$$, 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key of ten megabytes is refused'),
-    ($$p_run_after => now() + interval '2 years'$$, 'PT422', 'run_after must be within a year', 'a job for in two years is refused'),
-    ($$p_run_after => 'infinity'$$, 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "infinity"', 'a job for never is refused'),
-    ($$p_user_id => tests.user_id('bob')$$, 'PT403', 'only the service may enqueue for another user', 'a user does not enqueue for another')
+    ($$p_run_after => now() + interval '2 years'$$, 'PT422', 'run_after must be within a year', 'a job scheduled in two years is refused'),
+    ($$p_run_after => 'infinity'$$, 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "infinity"', 'a job scheduled at infinity is refused'),
+    ($$p_user_id => tests.user_id('bob')$$, 'PT403', 'only the service may enqueue for another user', 'a user cannot enqueue for another')
 ) as bad (argument, code, message, claim);
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.enqueue_crawl_job(''{"url": "https://example.com/"}'')') $$,

@@ -49,7 +49,7 @@ select results_eq(
       ('b.example', 'screenshot', 5, 'b', 3, tests.user_id('ann')),
       ('c.example', 'crawl', 0, 'c.example', 1, tests.user_id('ann'))
   $$,
-  'the ids come in the order of the jobs, each with its own options'
+  'the ids are in the order of the jobs, each with its own options'
 );
 select is(
   (
@@ -61,15 +61,15 @@ select is(
     where answers.name = 'three'
   ),
   3::bigint,
-  'each has its state'
+  'each job has a state'
 );
 select results_eq(
   $$ select waits_for::text from pg_temp.job(pg_temp.enqueue(jsonb_build_array(jsonb_build_object('payload', '{"url": "https://later.example/"}'::jsonb, 'run_after', now() + interval '1 hour'))) -> 'job_ids' -> 0) $$,
   $$ values ('time') $$,
-  'a job for later waits for its time'
+  'a scheduled job waits for its time'
 );
 
--- Jobs of one host stand in a row
+-- Jobs of one host
 
 insert into answers
 values ('host', pg_temp.enqueue('[{"payload": {"url": "https://one.example/1"}}, {"payload": {"url": "https://one.example/2"}}]'));
@@ -83,7 +83,7 @@ select results_eq(
     order by listed.nth
   $$,
   $$ values (null::text), ('host') $$,
-  'of the jobs of one host the first is in the line, the others wait for it'
+  'the first of several jobs for one host is in line, the others wait for it'
 );
 
 -- Idempotency
@@ -92,9 +92,9 @@ select tests.remember();
 select is(
   pg_temp.enqueue('[{"payload": {"url": "https://b.example/"}, "kind": "screenshot", "priority": 5, "source_id": "b", "idempotency_key": "b"}]') -> 'job_ids' -> 0,
   (select answer -> 'job_ids' -> 1 from answers where name = 'three'),
-  'a known idempotency key returns the job it made'
+  'a known idempotency key returns its job'
 );
-select is(tests.fingerprint(), tests.remembered(), 'a call of known keys changes nothing');
+select is(tests.fingerprint(), tests.remembered(), 'a call with only known keys changes nothing');
 insert into answers
 values ('twice', pg_temp.enqueue('[{"payload": {"url": "https://t.example/"}, "idempotency_key": "t"}, {"payload": {"url": "https://t.example/"}, "idempotency_key": "t"}]'));
 select is(
@@ -107,15 +107,15 @@ select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "t"}]') $$,
   'PT409',
   'idempotency key "t" was used for a different job',
-  'a key of another job is refused'
+  'a key of a different job is refused'
 );
 select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}, "idempotency_key": "n"}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "n"}]') $$,
   'PT409',
   'idempotency key "n" was used for a different job',
-  'one key for two different jobs of one call is refused'
+  'one key for two different jobs in one call is refused'
 );
-select is(tests.fingerprint(), tests.remembered(), 'a call with one refused key makes no job at all');
+select is(tests.fingerprint(), tests.remembered(), 'a call with one refused key creates no job');
 
 -- Fairness
 
@@ -145,9 +145,9 @@ select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://1.example/"}}, {"payload": {"url": "https://2.example/"}}, {"payload": {"url": "https://3.example/"}}]') $$,
   'PT429',
   'this would exceed the limit of 2 open jobs per user',
-  'a call that goes over the quota is refused'
+  'a call that exceeds the quota is refused'
 );
-select is(tests.fingerprint(), tests.remembered(), 'over the quota not one job of the call is made');
+select is(tests.fingerprint(), tests.remembered(), 'a call over the quota creates no job');
 update public.crawl_settings set max_open_jobs_per_user = null where id;
 
 -- The service
@@ -174,22 +174,22 @@ from (
   values
     (null::text, 'PT400', 'p_jobs must be a list of objects', 'null for the jobs is refused'),
     ('{}', 'PT400', 'p_jobs must be a list of objects', 'an object for the jobs is refused'),
-    ('[]', 'PT422', 'p_jobs must have from 1 to 10000 entries, not 0', 'no jobs are refused'),
-    ('[5]', 'PT422', 'a job must be an object', 'a job that is no object is refused'),
+    ('[]', 'PT422', 'p_jobs must have from 1 to 10000 entries, not 0', 'an empty list is refused'),
+    ('[5]', 'PT422', 'a job must be an object', 'a job that is not an object is refused'),
     ('[null]', 'PT422', 'a job must be an object', 'a job that is null is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "colour": 1}]', 'PT422', 'a job may contain only payload, kind, priority, source_id, idempotency_key and run_after', 'an unknown key of a job is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "colour": 1}]', 'PT422', 'a job may contain only payload, kind, priority, source_id, idempotency_key and run_after', 'an unknown key in a job is refused'),
     ('[{}]', 'PT422', 'the payload must be a JSON object', 'a job without a payload is refused'),
     ('[{"payload": {"url": "javascript:alert(1)"}}]', 'PT422', 'url must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL is refused'),
-    ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "https://x.example/", "max_pages": -1}}]', 'PT422', 'job 2: max_pages must be a whole number from 1 to 1000000, not -1', 'the mistake names the job'),
-    ('[{"payload": {"url": "https://x.example/"}, "priority": "high"}]', 'PT422', 'priority must be a whole number, not "high"', 'a text for the priority is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "priority": 1.5}]', 'PT422', 'priority must be a whole number, not 1.5', 'half a priority is refused'),
+    ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "https://x.example/", "max_pages": -1}}]', 'PT422', 'job 2: max_pages must be a whole number from 1 to 1000000, not -1', 'the message says which job is wrong'),
+    ('[{"payload": {"url": "https://x.example/"}, "priority": "high"}]', 'PT422', 'priority must be a whole number, not "high"', 'a string for the priority is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "priority": 1.5}]', 'PT422', 'priority must be a whole number, not 1.5', 'a fraction for the priority is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "priority": -101}]', 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "kind": 5}]', 'PT422', 'unknown kind "5"', 'a kind that is no text is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "source_id": {"a": 1}}]', 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source that is no text is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key that is no text is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "run_after": "nonsense"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "nonsense"', 'a time that is none is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "kind": 5}]', 'PT422', 'unknown kind "5"', 'a kind that is not a string is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "source_id": {"a": 1}}]', 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source that is not a string is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key that is not a string is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "nonsense"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "nonsense"', 'a string that is not a time is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": 5}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not 5', 'a number for a time is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-13-45T99:00:00Z"', 'a time that no calendar has is refused')
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-13-45T99:00:00Z"', 'an impossible date is refused')
 ) as bad (jobs, code, message, claim);
 select throws_ok(
   $$ select pg_temp.enqueue((select jsonb_agg(1) from generate_series(1, 10001))) $$,
@@ -207,7 +207,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'', tests.user_id(''bob''))') $$,
   'PT403',
   'only the service may enqueue for another user',
-  'a user does not enqueue for another'
+  'a user cannot enqueue for another'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'')') $$,

@@ -24,16 +24,16 @@ as $$
   select (select tests.as_user('ann', format('select public.explain_crawl_job(tests.job(%L))', p_name))) #>> '{reasons,0,text}';
 $$;
 
--- Nobody works
+-- Without workers
 
 select tests.enqueue('job', 'ann');
-select is(pg_temp.reasons('job'), array['no_worker'], 'without a worker that is the reason');
-select is(pg_temp.sentence('job'), 'No live worker runs jobs of kind crawl.', 'it is told in a sentence');
+select is(pg_temp.reasons('job'), array['no_worker'], 'no worker is a reason');
+select is(pg_temp.sentence('job'), 'No live worker runs jobs of kind crawl.', 'the reason has a sentence');
 select public.heartbeat_crawl_jobs(tests.worker_id('photographer'), '{}', '{"kinds": ["screenshot"]}');
 select is(pg_temp.reasons('job'), array['no_worker'], 'a worker of other kinds does not help');
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": ["crawl"]}');
 
--- The line
+-- In line
 
 select is(
   (select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''job''))')),
@@ -42,13 +42,13 @@ select is(
     'status', 'pending',
     'reasons', '[{"code": "in_line", "text": "It is next in line.", "jobs_ahead": 0}]'::jsonb
   ),
-  'the first in the line is next'
+  'the first job in line is next'
 );
 select tests.enqueue('second', 'ann');
 select tests.enqueue('third', 'ann');
-select is(pg_temp.sentence('third'), '2 jobs are ahead of it in line.', 'a job in the line tells how many are before it');
+select is(pg_temp.sentence('third'), '2 jobs are ahead of it in line.', 'a job in line has the number of jobs ahead of it');
 update public.crawl_workers set last_seen_at = now() - interval '1 hour' where true;
-select is(pg_temp.reasons('job'), array['no_worker'], 'a worker that is lost does not count');
+select is(pg_temp.reasons('job'), array['no_worker'], 'a lost worker does not count');
 update public.crawl_workers set last_seen_at = now() where true;
 
 -- Host, quota, time
@@ -59,54 +59,54 @@ select is(pg_temp.reasons('same-host'), array['host_busy'], 'a busy host is a re
 select is(
   pg_temp.sentence('same-host'),
   'Host job.example is being crawled by 1 other job; the limit is 1.',
-  'a busy host is told without saying whose job it is'
+  'the sentence does not say whose job occupies the host'
 );
 update public.crawl_settings set max_running_jobs_per_user = 1 where id;
 select is(pg_temp.reasons('second'), array['quota'], 'the owner''s limit is a reason');
-select is(pg_temp.reasons('same-host'), array['host_busy', 'quota'], 'all reasons are told at once');
+select is(pg_temp.reasons('same-host'), array['host_busy', 'quota'], 'all reasons are returned');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
 select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
-select is(pg_temp.reasons('later'), array['scheduled'], 'a job for later is scheduled');
+select is(pg_temp.reasons('later'), array['scheduled'], 'a job with a later run_after is scheduled');
 select is(
   (select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''later''))')) #>> '{reasons,0,until}',
   to_jsonb(now() + interval '1 hour') #>> '{}',
-  'a scheduled job tells until when'
+  'a scheduled job says until when'
 );
 select public.fail_crawl_job(tests.token('job'), 'oom', null, true, 60);
 select is(pg_temp.reasons('job'), array['backoff'], 'a job that broke waits for its backoff');
 select is(
   pg_temp.sentence('job'),
   format('Attempt 1 failed (oom); the job is retried after %s.', now() + interval '60 seconds'),
-  'the backoff tells what broke and when it goes on'
+  'the sentence says what failed and when the job is retried'
 );
 
 -- The other states
 
 select tests.claim('second');
-select is(pg_temp.reasons('second'), array['running'], 'a job that runs says so');
+select is(pg_temp.reasons('second'), array['running'], 'a running job says so');
 insert into public.crawl_hosts (host, backoff_until) values ('second.example', now() + interval '1 minute');
 select is(
   pg_temp.sentence('second'),
   format('It is running; requests to host second.example are on hold until %s.', to_jsonb(now() + interval '1 minute') #>> '{}'),
-  'and what it stands still for'
+  'and what it waits for'
 );
 update public.crawl_hosts set backoff_until = null, crawl_delay_seconds = 10 where host = 'second.example';
 select is(
   pg_temp.sentence('second'),
   'It is running; host second.example gets one request every 10 seconds.',
-  'a slow pace is told'
+  'and how slow its requests are'
 );
 select is(
   (select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''second''))')) #> '{reasons,0,wait}',
   '{"reason": "delay", "seconds": 10}',
-  'for programs, too'
+  'the wait is also there as JSON'
 );
 select tests.age('second', '31 seconds');
-select is(pg_temp.reasons('second'), array['worker_silent'], 'a silent worker is told before it is lost');
+select is(pg_temp.reasons('second'), array['worker_silent'], 'a silent worker is a reason before it is lost');
 select is(
   pg_temp.sentence('second'),
   'The last heartbeat of its worker was 31 seconds ago; after 120 another takes over.',
-  'a silent worker is told in seconds'
+  'the sentence says for how long it has been silent'
 );
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''second''))');
 select is(pg_temp.reasons('second'), array['paused'], 'a paused job says so');
@@ -121,11 +121,11 @@ select public.fail_crawl_job(tests.token('failed'), 'oom', 'out of memory', fals
 select is(pg_temp.sentence('failed'), 'It failed on its first attempt: out of memory', 'a failed job says why');
 select tests.claimed_job('patient', 'ann');
 select public.release_crawl_job(tests.token('patient'), 'later', 90);
-select is(pg_temp.reasons('patient'), array['backoff'], 'a job whose site wants patience waits for its backoff');
+select is(pg_temp.reasons('patient'), array['backoff'], 'a job whose site asked to wait is in backoff');
 select is(
   pg_temp.sentence('patient'),
   format('Host patient.example asked to wait; the job continues after %s.', now() + interval '90 seconds'),
-  'it tells who asked, and until when'
+  'the sentence says which host asked, and until when'
 );
 select tests.enqueue('nobodys');
 select is(
@@ -147,7 +147,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select public.explain_crawl_job(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.explain_crawl_job(tests.token(''nowhere''))') $$,
@@ -159,13 +159,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select public.explain_crawl_job(tests.job(''job''))') $$,
   'PT404',
   format('there is no job %s', tests.job('job')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.explain_crawl_job(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to ask about'
+  'users may not ask about a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select public.explain_crawl_job(tests.job(''job''))') $$,

@@ -1,4 +1,4 @@
--- fail_crawl_job: a broken crawl comes back with backoff while retries are left.
+-- fail_crawl_job: a broken crawl is retried with backoff while retries are left.
 
 begin;
 select plan(53);
@@ -38,7 +38,7 @@ select results_eq(
     $sql$)
   $$,
   $$ select jsonb_build_object('job_id', tests.job('broken'), 'command', 'continue', 'status', 'pending') $$,
-  'a worker with the limited key reports a broken crawl, which is pending again'
+  'after a worker with the limited key reports a broken crawl, the job is pending again'
 );
 select results_eq(
   $$
@@ -47,7 +47,7 @@ select results_eq(
     where id = tests.job('broken')
   $$,
   $$ values ('time', 1, 'oom', 'out of memory', null::uuid, null::timestamptz, null::timestamptz) $$,
-  'it waits for its time, one retry spent, with the error to read'
+  'it waits for its time, with one retry spent and the error stored'
 );
 select ok(
   (
@@ -62,7 +62,7 @@ select tests.remember();
 select results_eq(
   $$ select * from pg_temp.fail('broken', 'another') $$,
   $$ values (tests.token('broken'), tests.job('broken'), 'continue', 'pending') $$,
-  'a repeated call is answered like the first'
+  'a repeated call gets the same answer'
 );
 select is(tests.fingerprint(), tests.remembered(), 'a repeated call spends no second retry');
 select pg_temp.claim_again('broken', 'broken-2');
@@ -85,7 +85,7 @@ select results_eq(
 select results_eq(
   $$ select attempt, retry_count, completed_at, error_code from public.crawl_jobs where id = tests.job('broken') $$,
   $$ values (3, 2, now(), 'timeout') $$,
-  'a failed job tells its attempts, its end and its last error'
+  'a failed job has its attempts, end time and last error'
 );
 
 update public.crawl_settings set backoff_base_seconds = 600, backoff_cap_seconds = 900 where id;
@@ -107,13 +107,13 @@ select pg_temp.fail('told', 'http:429', true, 77);
 select is(
   (select run_after from public.crawl_jobs where id = tests.job('told')),
   now() + interval '77 seconds',
-  'a worker may say when to try again'
+  'a worker may choose when to retry'
 );
 select tests.claimed_job('hopeless', 'ann');
 select results_eq(
   $$ select status from pg_temp.fail('hopeless', 'bad_payload', false) $$,
   $$ values ('failed') $$,
-  'an error that no retry mends fails the job at once'
+  'an error that is not retryable fails the job at once'
 );
 select is(
   (select retry_count from public.crawl_jobs where id = tests.job('hopeless')),
@@ -149,24 +149,24 @@ select pg_temp.fail('poison');
 select results_eq(
   $$ select status::text, crashes::integer, lease_token from public.crawl_tasks where job_id = tests.job('poison') $$,
   $$ values ('pending', 1, null::uuid) $$,
-  'a URL in flight of a crash is pending again, and a suspect'
+  'a URL in flight during a crash is pending again, and a suspect'
 );
 select pg_temp.claim_again('poison', 'poison-2');
 select tests.checkpoint('poison-2', '{"seq": 1}', 1);
 select results_eq(
   $$ select status from pg_temp.fail('poison-2') $$,
   $$ values ('pending') $$,
-  'a crash that convicts a URL costs the job no retry, even its last'
+  'a crash that finds poison costs the job no retry, even the last one'
 );
 select results_eq(
   $$ select status::text, last_error, finished_at from public.crawl_tasks where job_id = tests.job('poison') $$,
   $$ values ('error', 'poison: the process died twice while fetching this URL', now()) $$,
-  'the URL that was alone in two crashes ends as poison'
+  'a suspect that crashes the process alone ends as poison'
 );
 select results_eq(
   $$ select retry_count, run_after from public.crawl_jobs where id = tests.job('poison') $$,
   $$ values (1, now()) $$,
-  'with the culprit out of the way the job runs again at once'
+  'with the poison gone, the job runs again at once'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after crashes');
 delete from public.crawl_jobs where true;
@@ -196,18 +196,18 @@ select public.fail_crawl_job(
 select results_eq(
   $$ select * from pg_temp.tasks('named') $$,
   $$ values ('1', 'pending', 0, 0), ('2', 'pending', 1, 1), ('3', 'pending', 0, 0) $$,
-  'only the URL that was being fetched is a suspect; the others get their try back'
+  'only the URL that was being fetched is a suspect; the others get their attempt back'
 );
 select is(
   (select pages_spent from public.crawl_states where job_id = tests.job('named')),
   1,
-  'with their first try they get their place in the budget back'
+  'with their first attempt they are refunded to the budget'
 );
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('named-2')]);
 select is(
   jsonb_array_length(tests.checkpoint('named-2', '{"seq": 1}', 10) -> 'tasks'),
   2,
-  'what was not begun is handed out as before, and the suspect waits'
+  'URLs that were not begun are leased as before, and the suspect waits'
 );
 select public.fail_crawl_job(tests.token('named-2'), 'oom', null, true, 0, '{}');
 select results_eq(
@@ -226,17 +226,17 @@ select public.fail_crawl_job(tests.token('named-3'), 'oom', null, true, 0, array
 select results_eq(
   $$ select * from pg_temp.tasks('named') $$,
   $$ values ('1', 'done', 0, 1), ('2', 'error', 2, 2), ('3', 'done', 0, 1) $$,
-  'a suspect that is named again is poison'
+  'a suspect that is reported again is poison'
 );
 select is(
   (select retry_count from public.crawl_jobs where id = tests.job('named')),
   2,
-  'the crash that convicts costs no retry'
+  'the crash that finds poison costs no retry'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after named crashes');
 delete from public.crawl_jobs where true;
 
--- The user's word wins
+-- The user's decision wins
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
@@ -261,7 +261,7 @@ select tests.remember();
 select results_eq(
   $$ select * from pg_temp.fail('zombie') $$,
   $$ values (tests.token('zombie'), null::uuid, 'lost', null::text) $$,
-  'a late worker cannot fail a job that another runs now'
+  'a late worker cannot fail a job that another worker runs'
 );
 select results_eq($$ select command from pg_temp.fail('never-claimed') $$, $$ values ('lost') $$, 'a token that never was a lease is lost');
 select is(tests.fingerprint(), tests.remembered(), 'a lost lease writes nothing');
@@ -272,37 +272,37 @@ select throws_ok(
   $$ select * from public.fail_crawl_job(null, 'oom') $$,
   'PT400',
   'p_lease_token must not be null',
-  'a failure names its lease'
+  'a failure without a lease token is refused'
 );
 select throws_ok(
   $$ select * from public.fail_crawl_job('nonsense', 'oom') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a token that is no uuid is refused'
+  'a token that is not a uuid is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', null) $$,
   'PT422',
   'p_error_code must be a short code, not NULL',
-  'a failure has a code'
+  'a failure without a code is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', '') $$,
   'PT422',
   'p_error_code must be a short code, not ''''',
-  'a failure has a code that is not empty'
+  'an empty code is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', 'it just broke') $$,
   'PT422',
   'p_error_code must be a short code, not ''it just broke''',
-  'a code is no sentence'
+  'a sentence for a code is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', repeat('x', 10000000)) $$,
   'PT422',
   format('p_error_code must be a short code, not %L', repeat('x', 100)),
-  'a code of ten megabytes is refused, and told in short'
+  'a code of ten megabytes is refused, and the message is short'
 );
 select throws_ok(
   $$ select * from pg_temp.fail('zombie-2', 'oom', true, -1) $$,
@@ -320,7 +320,7 @@ select throws_ok(
   $$ select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_suspects => array[null]::uuid[]) $$,
   'PT422',
   'p_suspects must be a list of at most 10000 uuids without nulls',
-  'null is no suspect'
+  'null among the suspects is refused'
 );
 select throws_ok(
   $$ select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_suspects => array(select gen_random_uuid() from generate_series(1, 10001))) $$,
@@ -336,7 +336,7 @@ select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_running_seconds =
 select is(
   (select running_seconds from public.crawl_jobs where id = tests.job('zombie')),
   0.5::real,
-  'the running time of a lease that broke is added, once'
+  'the running time of a failed lease is added, once'
 );
 
 -- Who may call it

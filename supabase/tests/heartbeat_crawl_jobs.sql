@@ -1,4 +1,4 @@
--- heartbeat_crawl_jobs: leases are renewed, workers registered, and each lease answered.
+-- heartbeat_crawl_jobs: renews leases, registers workers, and returns a command per lease.
 
 begin;
 select plan(40);
@@ -35,21 +35,21 @@ select set_eq(
       (tests.token('stopped'), tests.job('stopped'), 'stop', 'stopped'),
       (tests.token('cancelled'), tests.job('cancelled'), 'cancel', 'cancelled')
   $$,
-  'each lease is answered with what its user wants'
+  'each lease gets the command of its user'
 );
 select is_empty(
   $$ select idempotency_key from public.crawl_jobs where last_heartbeat < now() $$,
-  'every lease is renewed, also of jobs that are still being saved'
+  'every lease is renewed, even of jobs that are still being saved'
 );
 select is(
   (select lease_check_at from public.crawl_jobs where id = tests.job('goes-on')),
   now() + interval '60 seconds',
-  'a heartbeat moves no index entry: the reaper looks when it meant to'
+  'a heartbeat does not change lease_check_at, which is indexed'
 );
 select is(
   (select count(*) from public.crawl_events where job_id = tests.job('goes-on')),
   2::bigint,
-  'a heartbeat is no event'
+  'a heartbeat adds no event'
 );
 
 -- Lost leases
@@ -60,7 +60,7 @@ select public.heartbeat_crawl_jobs(tests.worker_id('other'), '{}', '{"slots": 1}
 select results_eq(
   $$ select * from pg_temp.beat('other', 'goes-on') $$,
   $$ values (tests.token('goes-on'), null::uuid, 'lost', null::text) $$,
-  'the token of another worker is lost to this one'
+  'the token of another worker is lost'
 );
 select results_eq(
   $$ select * from pg_temp.beat('other', 'never-claimed') $$,
@@ -76,27 +76,27 @@ select public.release_crawl_job(tests.token('goes-on'));
 select results_eq(
   $$ select command from pg_temp.beat('worker', 'goes-on') $$,
   $$ values ('lost') $$,
-  'a lease that its holder has ended is lost'
+  'an ended lease is lost'
 );
 select public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('second-lease')]);
 select tests.age('goes-on', '10 seconds');
 select results_eq(
   $$ select command from pg_temp.beat('worker', 'goes-on') $$,
   $$ values ('lost') $$,
-  'a job that another worker runs now is lost to the first'
+  'after another worker has claimed a job, the first lease is lost'
 );
 select is(
   (select last_heartbeat from public.crawl_jobs where id = tests.job('goes-on')),
   now() - interval '10 seconds',
-  'the heartbeat of a zombie does not keep the new lease alive'
+  'the heartbeat of a lost worker does not renew the new lease'
 );
 select set_eq(
   $$ select job_id, command from pg_temp.beat('other', 'second-lease', 'goes-on') $$,
   $$ values (tests.job('goes-on'), 'continue'), (null::uuid, 'lost') $$,
-  'live and lost leases are answered in one call'
+  'one call answers live and lost leases'
 );
 
--- The registry
+-- The list of workers
 
 select is(
   (
@@ -110,7 +110,7 @@ select is(
     $sql$)
   ),
   '0'::jsonb,
-  'a worker without jobs beats too, and is answered no rows'
+  'a worker without jobs may send a heartbeat, and gets no rows'
 );
 select results_eq(
   $$
@@ -128,13 +128,13 @@ select public.heartbeat_crawl_jobs(tests.worker_id('new'), '{}', '{"hostname": "
 select results_eq(
   $$ select busy_slots, started_at, last_seen_at from public.crawl_workers where id = tests.worker_id('new') $$,
   $$ values (3, now() - interval '1 hour', now()) $$,
-  'the next heartbeat tells what changed; the start stays'
+  'the next heartbeat updates the worker, but not started_at'
 );
 select public.heartbeat_crawl_jobs(tests.worker_id('terse'), '{}');
 select results_eq(
   $$ select hostname, version, slots, kinds from public.crawl_workers where id = tests.worker_id('terse') $$,
   $$ values ('unknown', 'unknown', 0, '{}'::text[]) $$,
-  'a worker that says nothing of itself is registered all the same'
+  'a worker without a description is registered, too'
 );
 select public.heartbeat_crawl_jobs(
   tests.worker_id('long'),
@@ -152,12 +152,12 @@ select results_eq(
 select public.heartbeat_crawl_jobs(tests.worker_id('terse'), '{}', '{"has_ended": true}');
 select is_empty(
   $$ select from public.crawl_workers where id = tests.worker_id('terse') $$,
-  'a worker that has ended leaves the fleet'
+  'a worker that has ended is removed'
 );
 select public.heartbeat_crawl_jobs(tests.worker_id('new'), '{}', '{"has_ended": false}');
 select isnt_empty(
   $$ select from public.crawl_workers where id = tests.worker_id('new') $$,
-  'one that has not, stays'
+  'a worker that has not ended stays'
 );
 
 -- Bad input
@@ -168,7 +168,7 @@ select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(null, '{}') $$,
   'PT400',
   'p_worker_id must not be null',
-  'a heartbeat names its worker'
+  'a heartbeat without a worker id is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), null) $$,
@@ -186,7 +186,7 @@ select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id('other'), array[tests.token('second-lease'), tests.token('second-lease')]) $$,
   'PT422',
   'p_lease_tokens contains the same token twice',
-  'a token is sent once'
+  'the same token twice is refused'
 );
 select throws_ok(
   $$
@@ -204,7 +204,7 @@ select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs('nonsense', '{}') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a worker id that is no uuid is refused'
+  'a worker id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', null) $$,
@@ -216,13 +216,13 @@ select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '[]') $$,
   'PT422',
   'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
-  'a worker that is no object is refused'
+  'a worker that is not an object is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"colour": "red"}') $$,
   'PT422',
   'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
-  'an unknown key of the worker is refused'
+  'an unknown key in the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": -1}') $$,
@@ -234,50 +234,50 @@ select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": "many"}') $$,
   'PT422',
   'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
-  'slots that are no number are refused'
+  'slots that are not a number are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": 99999999999}') $$,
   'PT422',
   'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
-  'a number of slots past all bounds is refused'
+  'a huge number of slots is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": "crawl"}') $$,
   'PT422',
   'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
-  'kinds that are no list are refused'
+  'kinds that are not a list are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"has_ended": "perhaps"}') $$,
   'PT422',
   'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
-  'an end that is neither true nor false is refused'
+  'a has_ended that is not a boolean is refused'
 );
 select throws_like(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', jsonb_build_object('hostname', repeat('h', 10000000))) $$,
   'p_worker has % bytes, more than 10000',
-  'ten megabytes about a worker are refused'
+  'a worker of ten megabytes is refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'service_role', array['EXECUTE'], 'the service may beat');
-select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'crawl_worker', array['EXECUTE'], 'workers may beat');
-select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'authenticated', '{}'::text[], 'users may not beat');
-select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'anon', '{}'::text[], 'anonymous callers may not beat');
+select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'service_role', array['EXECUTE'], 'the service may send heartbeats');
+select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'crawl_worker', array['EXECUTE'], 'workers may send heartbeats');
+select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'authenticated', '{}'::text[], 'users may not send heartbeats');
+select function_privs_are('public', 'heartbeat_crawl_jobs', array['uuid', 'uuid[]', 'jsonb'], 'anon', '{}'::text[], 'anonymous callers may not send heartbeats');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.heartbeat_crawl_jobs(tests.worker_id(), ''{}'')') $$,
   '42501',
   'permission denied for function heartbeat_crawl_jobs',
-  'a user who tries to beat is refused'
+  'a user who tries to send a heartbeat is refused'
 );
 select throws_ok(
   $$ select tests.as_anon('select * from public.heartbeat_crawl_jobs(tests.worker_id(), ''{}'')') $$,
   '42501',
   'permission denied for function heartbeat_crawl_jobs',
-  'an anonymous caller who tries to beat is refused'
+  'an anonymous caller who tries to send a heartbeat is refused'
 );
 
 select * from finish();

@@ -1,4 +1,4 @@
--- list_crawl_workers: the fleet, live, late or lost by the time of the database.
+-- list_crawl_workers: workers are live, late or lost by the time of the database.
 
 begin;
 select plan(12);
@@ -36,7 +36,7 @@ select results_eq(
 select results_eq(
   $$ select id, version, slots, busy_slots, kinds, started_at, last_seen_at from public.list_crawl_workers() where hostname = 'live' $$,
   $$ values (tests.worker_id('live'), '1', 4, 1, '{crawl}'::text[], now() - interval '1 day', now() - interval '24 seconds') $$,
-  'a worker is listed with what it said of itself'
+  'a worker is listed with its own description'
 );
 update public.crawl_settings set heartbeat_every_seconds = 40 where id;
 select results_eq(
@@ -46,31 +46,31 @@ select results_eq(
 );
 select tests.remember();
 select * from public.list_crawl_workers();
-select is(tests.fingerprint(), tests.remembered(), 'looking changed no row');
+select is(tests.fingerprint(), tests.remembered(), 'reading changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may list the fleet');
-select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'authenticated', '{}'::text[], 'users may not list the fleet');
-select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not list the fleet');
-select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not list the fleet');
+select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may list workers');
+select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'authenticated', '{}'::text[], 'users may not list workers');
+select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not list workers');
+select function_privs_are('public', 'list_crawl_workers', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not list workers');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.list_crawl_workers()') $$,
   '42501',
   'permission denied for function list_crawl_workers',
-  'a user who tries to list the fleet is refused'
+  'a user who tries to list workers is refused'
 );
 select throws_ok(
   $$ select tests.as_worker('select * from public.list_crawl_workers()') $$,
   '42501',
   'permission denied for function list_crawl_workers',
-  'a worker with the limited key that tries to list the fleet is refused'
+  'a worker with the limited key that tries to list workers is refused'
 );
 select throws_ok(
   $$ select tests.as_anon('select * from public.list_crawl_workers()') $$,
   '42501',
   'permission denied for function list_crawl_workers',
-  'an anonymous caller who tries to list the fleet is refused'
+  'an anonymous caller who tries to list workers is refused'
 );
 
 select * from finish();

@@ -1,5 +1,5 @@
--- History and live messages: what is written when a job changes, what is sent, and who may
--- listen, probed the way Realtime probes it.
+-- History and live messages: what is written and sent when a job changes, and who may listen,
+-- checked the way Realtime checks it.
 
 begin;
 select plan(65);
@@ -23,7 +23,7 @@ as $$
   order by event.seq;
 $$;
 
--- Messages on a topic, in the order of their numbers.
+-- Messages on a topic, in the order of seq.
 create function pg_temp.sent(p_topic text)
   returns table (event text, payload jsonb)
   language sql
@@ -75,12 +75,12 @@ select results_eq(
       (13, 'completed > pending', 'operator', null, 'retry', 5, null),
       (14, 'pending > cancelled', 'operator', null, 'cancel', 5, null)
   $$,
-  'history tells every change, numbered without a gap: from, to, who, why'
+  'history has every change, numbered without gaps: from, to, who, why'
 );
 select is(
   (select event_seq from public.crawl_jobs where id = tests.job('job')),
   14,
-  'the job carries the number of its last event'
+  'the job has the number of its last event'
 );
 select throws_ok(
   $$ update public.crawl_events set actor = 'nobody' where job_id = tests.job('job') $$,
@@ -99,7 +99,7 @@ select is(
 select bag_eq(
   $$ select (payload ->> 'seq')::integer as seq, payload ->> 'from' as old, payload ->> 'to' as new, payload ->> 'reason' as why from pg_temp.sent('crawl_job:' || tests.job('job')) $$,
   $$ select seq, from_status::text, to_status::text, reason from public.crawl_events where job_id = tests.job('job') and seq > 1 $$,
-  'messages carry the numbers of the events, so that a client sees a gap'
+  'messages have the numbers of the events, so that a client notices a gap'
 );
 select is(
   (select payload from pg_temp.sent('crawl_job:' || tests.job('job')) where payload ->> 'seq' = '6') - '{at,run_after}'::text[],
@@ -115,7 +115,7 @@ select is(
     'error_code', 'oom',
     'error_message', 'out of memory'
   ),
-  'a message tells all that a screen shows of the change'
+  'a message contains everything that a screen shows'
 );
 select is(
   (select count(*) from pg_temp.sent('crawl_user:' || tests.user_id('ann')) where event = 'status'),
@@ -125,7 +125,7 @@ select is(
 select results_eq(
   $$ select payload from pg_temp.sent('crawl_user:' || tests.user_id('ann')) where event = 'enqueued' $$,
   $$ select jsonb_build_object('count', 1, 'job_ids', jsonb_build_array(tests.job('job'))) $$,
-  'a new job is told to its owner'
+  'the owner gets a message about a new job'
 );
 select is_empty(
   $$ select topic from realtime.messages where not private and topic like 'crawl%' $$,
@@ -135,7 +135,7 @@ select tests.as_user('bob', $$select public.enqueue_crawl_jobs((select jsonb_agg
 select results_eq(
   $$ select (payload ->> 'count')::integer, jsonb_array_length(payload -> 'job_ids') from pg_temp.sent('crawl_user:' || tests.user_id('bob')) $$,
   $$ values (150, 100) $$,
-  'a call of many jobs is one message, which stays small'
+  'many jobs in one call make one message, which stays small'
 );
 select tests.enqueue('nobodys');
 select tests.as_service('select id from public.pause_crawl_job(tests.job(''nobodys''))');
@@ -146,7 +146,7 @@ select is(
 );
 select is_empty(
   $$ select topic from realtime.messages where topic like 'crawl\_user:%' and topic not in ('crawl_user:' || tests.user_id('ann'), 'crawl_user:' || tests.user_id('bob')) $$,
-  'no list of nobody is written to'
+  'jobs without an owner send no message to a user'
 );
 
 -- Messages to the workers
@@ -176,53 +176,53 @@ select tests.enqueue('work', 'ann');
 select results_eq($$ select * from pg_temp.told_workers() $$, $$ values ('wake', '{"kinds": ["crawl"]}'::jsonb) $$, 'a new job wakes the workers of its kind');
 select pg_temp.turn_page();
 select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
-select is_empty($$ select * from pg_temp.told_workers() $$, 'a job for later wakes nobody');
+select is_empty($$ select * from pg_temp.told_workers() $$, 'a scheduled job wakes no worker');
 select tests.claim('work');
-select is_empty($$ select * from pg_temp.told_workers() $$, 'a claim is no news to workers');
+select is_empty($$ select * from pg_temp.told_workers() $$, 'a claim sends no message to workers');
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''work''))');
 select results_eq(
   $$ select * from pg_temp.told_workers() $$,
   $$ select 'command', jsonb_build_object('worker_id', tests.worker_id(), 'job_id', tests.job('work'), 'command', 'pause') $$,
-  'a pause of a running job is told to its worker'
+  'the worker of a running job gets its pause'
 );
 select pg_temp.turn_page();
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''work''))');
 select results_eq(
   $$ select event, payload ->> 'command' from pg_temp.told_workers() $$,
   $$ values ('command', 'cancel') $$,
-  'a cancel of a running job is told to its worker'
+  'the worker of a running job gets its cancel'
 );
 select pg_temp.turn_page();
 select public.release_crawl_job(tests.token('work'));
-select is_empty($$ select * from pg_temp.told_workers() $$, 'the end of a lease alone is no news to workers');
+select is_empty($$ select * from pg_temp.told_workers() $$, 'the end of a lease alone sends no message to workers');
 select tests.claimed_job('again', 'ann');
 select pg_temp.turn_page();
 select public.release_crawl_job(tests.token('again'));
-select results_eq($$ select event from pg_temp.told_workers() $$, $$ values ('wake') $$, 'a job that is handed back wakes the workers');
+select results_eq($$ select event from pg_temp.told_workers() $$, $$ values ('wake') $$, 'a released job wakes the workers');
 select pg_temp.turn_page();
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''again''))');
-select is_empty($$ select * from pg_temp.told_workers() $$, 'a pause of a job that nobody runs is no news to workers');
+select is_empty($$ select * from pg_temp.told_workers() $$, 'pausing a job that is not running sends no message to workers');
 
--- A message that cannot be sent fails nothing
+-- A message that cannot be sent fails no write
 
 do $$
 begin
   alter table realtime.messages add constraint nothing_goes check (false) not valid;
 exception
   when insufficient_privilege then
-    raise notice 'Realtime cannot be broken here: not the owner';
+    raise notice 'cannot break Realtime here: not its owner';
 end
 $$;
 select lives_ok(
   $$ select tests.as_user('ann', 'select id from public.resume_crawl_job(tests.job(''again''))') $$,
-  'with Realtime broken a job is changed all the same'
+  'with Realtime broken, a job can still be changed'
 );
-select is(tests.status('again'), 'pending', 'the change is there although nobody heard of it');
-select lives_ok($$ select tests.enqueue('unheard', 'ann') $$, 'with Realtime broken a job is enqueued all the same');
+select is(tests.status('again'), 'pending', 'the change is stored');
+select lives_ok($$ select tests.enqueue('unheard', 'ann') $$, 'with Realtime broken, a job can still be enqueued');
 select is(
   (select count(*) from public.crawl_events where job_id = tests.job('unheard')),
   1::bigint,
-  'history is written although nobody heard of it'
+  'history is still written'
 );
 do $$
 begin
@@ -249,7 +249,7 @@ select is_empty(
     union all
     select job_id from public.crawl_states where job_id in (select id from gone)
   $$,
-  'history, frontier and state go with their job'
+  'history, frontier and state are deleted with their job'
 );
 
 select tests.make_users('leaver');
@@ -270,16 +270,16 @@ select is_empty(
     union all
     select job_id from public.crawl_states where job_id in (select id from gone)
   $$,
-  'a user who leaves takes jobs, pages, URLs and history along'
+  'deleting a user deletes their jobs, pages, URLs and history'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('left')]) $$,
   $$ values ('lost') $$,
-  'the worker that ran a job of that user hears that it is lost'
+  'the worker that ran a job of that user gets lost'
 );
 
--- Who may listen. As Realtime does it: a probe is stored by the owner, then looked for with
--- the role, the claims and the topic of whoever joins the channel.
+-- Who may listen. As Realtime does it: the owner stores a probe, which is then read with the
+-- role, the claims and the topic of the client that joins the channel.
 
 select tests.enqueue('anns', 'ann');
 select tests.enqueue('bobs', 'bob');
@@ -333,24 +333,24 @@ select is(
 )
 from (
   values
-    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns'), 'broadcast', true, 'a user hears her own job'),
-    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('bobs'), 'broadcast', false, 'a user does not hear the job of another'),
-    ('authenticated', tests.user_id('ann'), 'crawl_user:' || tests.user_id('ann'), 'broadcast', true, 'a user hears her own list'),
-    ('authenticated', tests.user_id('ann'), 'crawl_user:' || tests.user_id('bob'), 'broadcast', false, 'a user does not hear the list of another'),
-    ('authenticated', tests.user_id('ann'), 'crawl_workers', 'broadcast', false, 'a user does not hear what workers are told'),
-    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.token('nowhere'), 'broadcast', false, 'a user does not hear a job that does not exist'),
-    ('authenticated', tests.user_id('ann'), 'crawl_job:nonsense', 'broadcast', false, 'a topic that names no job is refused without an error'),
-    ('authenticated', tests.user_id('ann'), 'crawl_job:' || upper(tests.job('anns')::text), 'broadcast', false, 'a topic is spelled one way only'),
-    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns') || ':x', 'broadcast', false, 'a topic that only begins like one''s own is refused'),
-    ('authenticated', tests.user_id('ann'), 'crawl_user:', 'broadcast', false, 'a list of nobody is refused'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns'), 'broadcast', true, 'a user receives messages about her own job'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('bobs'), 'broadcast', false, 'a user does not receive messages about another user''s job'),
+    ('authenticated', tests.user_id('ann'), 'crawl_user:' || tests.user_id('ann'), 'broadcast', true, 'a user receives messages of her own list'),
+    ('authenticated', tests.user_id('ann'), 'crawl_user:' || tests.user_id('bob'), 'broadcast', false, 'a user does not receive messages of another user''s list'),
+    ('authenticated', tests.user_id('ann'), 'crawl_workers', 'broadcast', false, 'a user does not receive messages to workers'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.token('nowhere'), 'broadcast', false, 'a user does not receive messages about a job that does not exist'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:nonsense', 'broadcast', false, 'a topic without a job id is refused without an error'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:' || upper(tests.job('anns')::text), 'broadcast', false, 'a topic in another spelling is refused'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns') || ':x', 'broadcast', false, 'a topic that only begins with an own topic is refused'),
+    ('authenticated', tests.user_id('ann'), 'crawl_user:', 'broadcast', false, 'a list topic without a user is refused'),
     ('authenticated', tests.user_id('ann'), 'elsewhere', 'broadcast', false, 'other topics are not opened by these policies'),
     ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns'), 'presence', false, 'presence is not opened by these policies'),
-    ('authenticated', null::uuid, 'crawl_user:', 'broadcast', false, 'a token without a user hears no list'),
-    ('authenticated', null, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'a token without a user hears no job'),
-    ('anon', null, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'an anonymous caller hears no job'),
-    ('anon', tests.user_id('ann'), 'crawl_user:' || tests.user_id('ann'), 'broadcast', false, 'an anonymous caller hears no list'),
-    ('anon', null, 'crawl_workers', 'broadcast', false, 'an anonymous caller does not hear what workers are told'),
-    ('service_role', null, 'crawl_workers', 'broadcast', true, 'the service hears everything')
+    ('authenticated', null::uuid, 'crawl_user:', 'broadcast', false, 'a token without a user receives no list'),
+    ('authenticated', null, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'a token without a user receives no job'),
+    ('anon', null, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'an anonymous caller receives no job'),
+    ('anon', tests.user_id('ann'), 'crawl_user:' || tests.user_id('ann'), 'broadcast', false, 'an anonymous caller receives no list'),
+    ('anon', null, 'crawl_workers', 'broadcast', false, 'an anonymous caller receives no messages to workers'),
+    ('service_role', null, 'crawl_workers', 'broadcast', true, 'the service receives everything')
 ) as listener (role, user_id, topic, extension, may, claim);
 
 select is(
@@ -360,34 +360,34 @@ select is(
 )
 from (
   values
-    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'a user does not forge progress, not even of her own job'),
-    ('authenticated', tests.user_id('ann'), 'crawl_user:' || tests.user_id('bob'), 'broadcast', false, 'a user does not write to the list of another'),
-    ('authenticated', tests.user_id('ann'), 'crawl_workers', 'broadcast', false, 'a user does not command workers'),
-    ('anon', null::uuid, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'an anonymous caller does not forge progress'),
-    ('anon', null, 'crawl_workers', 'broadcast', false, 'an anonymous caller does not command workers'),
+    ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'a user cannot forge progress, not even of her own job'),
+    ('authenticated', tests.user_id('ann'), 'crawl_user:' || tests.user_id('bob'), 'broadcast', false, 'a user cannot write to the list of another'),
+    ('authenticated', tests.user_id('ann'), 'crawl_workers', 'broadcast', false, 'a user cannot send commands to workers'),
+    ('anon', null::uuid, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'an anonymous caller cannot forge progress'),
+    ('anon', null, 'crawl_workers', 'broadcast', false, 'an anonymous caller cannot send commands to workers'),
     ('service_role', null, 'crawl_job:' || tests.job('anns'), 'broadcast', true, 'the service publishes progress')
 ) as speaker (role, user_id, topic, extension, may, claim);
 
--- Workers with the limited key. Their role has rights on Realtime only where the owner of
--- it lets the migration grant them, so the policies are probed through a role that has them
--- and that no other policy serves.
+-- Workers with the limited key. Their role has rights on Realtime only if its owner lets the
+-- migration grant them, so the policies are checked through a role that has these rights and to
+-- which no other policy applies.
 
 grant crawl_worker to anon;
 
 select is(pg_temp.may_hear('anon', null, listener.topic), listener.may, listener.claim)
 from (
   values
-    ('crawl_workers', true, 'a worker with the limited key hears wake-ups and commands'),
-    ('crawl_job:' || tests.job('anns'), false, 'a worker with the limited key does not listen to jobs'),
-    ('crawl_user:' || tests.user_id('ann'), false, 'a worker with the limited key does not listen to users')
+    ('crawl_workers', true, 'a worker with the limited key receives wake-ups and commands'),
+    ('crawl_job:' || tests.job('anns'), false, 'a worker with the limited key receives no messages about jobs'),
+    ('crawl_user:' || tests.user_id('ann'), false, 'a worker with the limited key receives no messages of users')
 ) as listener (topic, may, claim);
 select is(pg_temp.may_speak('anon', null, speaker.topic, speaker.extension), speaker.may, speaker.claim)
 from (
   values
     ('crawl_job:' || tests.job('anns'), 'broadcast', true, 'a worker with the limited key publishes progress'),
-    ('crawl_workers', 'broadcast', false, 'a worker with the limited key does not command other workers'),
-    ('crawl_job:' || tests.job('anns'), 'presence', false, 'a worker with the limited key is not present'),
-    ('elsewhere', 'broadcast', false, 'a worker with the limited key speaks nowhere else')
+    ('crawl_workers', 'broadcast', false, 'a worker with the limited key cannot send commands to workers'),
+    ('crawl_job:' || tests.job('anns'), 'presence', false, 'a worker with the limited key cannot use presence'),
+    ('elsewhere', 'broadcast', false, 'a worker with the limited key cannot send to other topics')
 ) as speaker (topic, extension, may, claim);
 
 revoke crawl_worker from anon;
@@ -406,7 +406,7 @@ select set_eq(
       ('Workers receive wake-ups and commands', 'SELECT', '{crawl_worker}'),
       ('Workers publish progress', 'INSERT', '{crawl_worker}')
   $$,
-  'Realtime has these policies of the queue and no other'
+  'these are all policies of the queue on Realtime'
 );
 
 -- Who may not write history or send messages by hand

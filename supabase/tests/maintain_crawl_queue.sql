@@ -1,4 +1,4 @@
--- maintain_crawl_queue: retention in bounded batches, turns that were missed, silent workers.
+-- maintain_crawl_queue: retention in bounded batches, overlooked jobs, silent workers.
 
 begin;
 select plan(36);
@@ -29,7 +29,7 @@ $$;
 select is(
   pg_temp.maintain(),
   '{"tasks": 0, "jobs": 0, "page_versions": 0, "hosts": 0, "workers": 0, "reaped": 0, "unblocked": 0}'::jsonb,
-  'an empty queue needs nothing'
+  'on an empty queue it does nothing'
 );
 
 -- Ended jobs
@@ -43,12 +43,12 @@ select tests.age('waiting', '100 days');
 select is(
   pg_temp.maintain() - '{reaped,unblocked}'::text[],
   '{"tasks": 1, "jobs": 1, "page_versions": 0, "hosts": 0, "workers": 0}'::jsonb,
-  'a job that ended more than keep_ended_jobs_days ago is forgotten'
+  'a job that ended more than keep_ended_jobs_days ago is deleted'
 );
 select set_eq(
   $$ select idempotency_key from public.crawl_jobs $$,
   array['young', 'waiting'],
-  'a younger one is kept, and one that has not ended, however old'
+  'a younger job is kept, and so is an old one that has not ended'
 );
 select set_eq(
   $$
@@ -61,7 +61,7 @@ select set_eq(
     select job_id from public.crawl_audits
   $$,
   $$ values (tests.job('young')), (tests.job('waiting')) $$,
-  'a forgotten job takes its state, history, URLs and audit along'
+  'its state, history, URLs and audit are deleted with it'
 );
 select is(
   (select count(*) from public.crawl_pages),
@@ -73,8 +73,8 @@ select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the settings decide how lon
 delete from public.crawl_jobs where true;
 update public.crawl_settings set keep_ended_jobs_days = 30 where id;
 
--- In bounded batches, under every plan: these statistics, as after a mass deletion, make the
--- planner take the tables for empty and loop where it had better hash.
+-- In bounded batches, under every plan: with these statistics, as after a mass deletion, the
+-- planner believes that the tables are empty and uses nested loops instead of hash joins.
 
 analyze public.crawl_jobs, public.crawl_tasks;
 update public.crawl_settings set max_open_jobs_per_user = null where id;
@@ -83,8 +83,8 @@ from generate_series(1, 1001) as nth;
 select tests.as_user('ann', format('select id from public.cancel_crawl_job(%L)', job.id))
 from public.crawl_jobs as job;
 select tests.age(job.idempotency_key, '31 days') from public.crawl_jobs as job;
-select is(pg_temp.maintain() -> 'jobs', '1000'::jsonb, 'at most 1000 jobs go in one call');
-select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the next call goes on');
+select is(pg_temp.maintain() -> 'jobs', '1000'::jsonb, 'at most 1000 jobs are deleted in one call');
+select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the next call continues');
 
 select tests.enqueue('huge', 'ann');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''huge''))');
@@ -96,9 +96,9 @@ update public.crawl_jobs set completed_at = now() - interval '31 days' where id 
 select is(
   pg_temp.maintain() @> '{"tasks": 10000, "jobs": 0}',
   true,
-  'at most 10000 URLs go in one call, and their job stays until they are gone'
+  'at most 10000 URLs are deleted in one call, and their job stays until they are gone'
 );
-select is(pg_temp.maintain() @> '{"tasks": 1, "jobs": 1}', true, 'the job goes with the last of them');
+select is(pg_temp.maintain() @> '{"tasks": 1, "jobs": 1}', true, 'the job is deleted with the last of them');
 
 -- A job that is still leased
 
@@ -109,7 +109,7 @@ select pg_temp.maintain();
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('saving')]) $$,
   $$ values ('lost') $$,
-  'a worker that still held a forgotten job hears that it is lost'
+  'a worker that still holds a deleted job gets lost'
 );
 delete from public.crawl_workers where true;
 
@@ -135,16 +135,16 @@ from (
 ) as seen (version, ago);
 insert into public.crawl_hosts (host, updated_at)
 values ('unused.example', now() - interval '31 days'), ('used.example', now() - interval '29 days');
-select is(pg_temp.maintain() -> 'page_versions', '1'::jsonb, 'an outdated version older than keep_old_page_versions_days goes');
+select is(pg_temp.maintain() -> 'page_versions', '1'::jsonb, 'an outdated version older than keep_old_page_versions_days is deleted');
 select results_eq(
   $$ select host from public.crawl_hosts order by host $$,
   array['used.example'],
-  'what is known about a host that nobody crawls any more goes'
+  'facts about a host that is no longer crawled are deleted'
 );
 select set_eq(
   $$ select version from public.crawl_pages $$,
   array[2, 3],
-  'the latest version of a page stays, however old, and so does a younger one'
+  'the latest version of a page is kept, however old, and so is a younger outdated one'
 );
 
 -- Workers
@@ -152,8 +152,8 @@ select set_eq(
 select public.heartbeat_crawl_jobs(tests.worker_id(name), '{}') from unnest(array['gone', 'here']) as name;
 update public.crawl_workers set last_seen_at = now() - interval '8 days' where id = tests.worker_id('gone');
 update public.crawl_workers set last_seen_at = now() - interval '6 days' where id = tests.worker_id('here');
-select is(pg_temp.maintain() -> 'workers', '1'::jsonb, 'a worker that was not seen for a week goes');
-select results_eq($$ select id from public.crawl_workers $$, $$ values (tests.worker_id('here')) $$, 'the others stay');
+select is(pg_temp.maintain() -> 'workers', '1'::jsonb, 'a worker that was not seen for a week is deleted');
+select results_eq($$ select id from public.crawl_workers $$, $$ values (tests.worker_id('here')) $$, 'the others are kept');
 
 -- Silent workers and due jobs
 
@@ -166,11 +166,11 @@ select is(tests.status('silent'), 'pending', 'their jobs are pending again');
 select is(
   (select waits_for::text from public.crawl_jobs where id = tests.job('due')),
   null,
-  'jobs whose time has come are in the line'
+  'jobs whose time has come are in line'
 );
 delete from public.crawl_jobs where true;
 
--- Turns that nobody passed on
+-- Overlooked jobs
 
 create function pg_temp.waiting()
   returns bigint
@@ -182,23 +182,23 @@ $$;
 select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 4) as nth;
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 4)));
 select is(pg_temp.waiting(), 3::bigint, 'three jobs wait for their host');
-select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their host is busy nobody is called');
+select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their host is busy, none is unblocked');
 update public.crawl_settings set max_jobs_per_host = 3 where id;
-select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'a raised limit calls as many as there is room for');
-select is(pg_temp.waiting(), 1::bigint, 'the last goes on waiting');
+select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'after the limit is raised, as many are unblocked as may run');
+select is(pg_temp.waiting(), 1::bigint, 'the last still waits');
 delete from public.crawl_jobs where waits_for is null;
-select is(pg_temp.maintain() -> 'unblocked', '1'::jsonb, 'a job whose host was freed by a deletion is called');
-select is(pg_temp.waiting(), 0::bigint, 'nobody waits for nothing');
+select is(pg_temp.maintain() -> 'unblocked', '1'::jsonb, 'a job whose host was freed by a deletion is unblocked');
+select is(pg_temp.waiting(), 0::bigint, 'no job waits for a free host');
 update public.crawl_settings set max_jobs_per_host = 1, max_running_jobs_per_user = 1 where id;
 delete from public.crawl_jobs where true;
 
 select tests.enqueue('own-' || nth, 'ann') from generate_series(1, 3) as nth;
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
 select is(pg_temp.waiting(), 2::bigint, 'two jobs wait for their owner''s limit');
-select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their owner is at the limit nobody is called');
+select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their owner is at the limit, none is unblocked');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
-select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'without the limit all are called');
-select is(pg_temp.waiting(), 0::bigint, 'no owner waits for nothing');
+select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'without the limit, all are unblocked');
+select is(pg_temp.waiting(), 0::bigint, 'no job waits for an owner without a limit');
 
 -- Who may call it
 

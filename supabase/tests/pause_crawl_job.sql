@@ -1,4 +1,4 @@
--- pause_crawl_job: a user's pause holds until a user resumes.
+-- pause_crawl_job: a job stays paused until a user resumes it.
 
 begin;
 select plan(29);
@@ -47,12 +47,12 @@ select results_eq(
 select results_eq(
   $$ select worker_id, lease_token, last_heartbeat, host_slot::integer from public.crawl_jobs where id = tests.job('processing') $$,
   $$ values (tests.worker_id(), tests.token('processing'), now() - interval '1 minute', 1) $$,
-  'its lease goes on until the worker has handed in'
+  'its lease continues until the worker releases it'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('processing')]) $$,
   $$ values ('pause') $$,
-  'its worker hears of it with the next heartbeat'
+  'its worker gets the command with the next heartbeat'
 );
 select is(
   (select completed_at from public.crawl_jobs where id = tests.job('processing')),
@@ -91,7 +91,7 @@ select throws_ok(
   'a cancelled job is not paused'
 );
 
--- It stays paused, whatever restarts
+-- It stays paused across restarts
 
 select public.release_crawl_job(tests.token('processing'), 'worker_restarted');
 select is(tests.status('processing'), 'paused', 'a restart of the worker leaves a paused job paused');
@@ -111,7 +111,7 @@ select results_eq(
 );
 select tests.age('later', '2 hours');
 select public.reap_crawl_jobs();
-select is(tests.status('later'), 'paused', 'its time may come: it stays paused');
+select is(tests.status('later'), 'paused', 'it stays paused when its time comes');
 select results_eq(
   $$ select tests.as_service('select status from public.pause_crawl_job(tests.job(''nobodys''))') $$,
   $$ values ('"paused"'::jsonb) $$,
@@ -131,7 +131,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.pause_crawl_job(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.pause_crawl_job(tests.token(''nowhere''))') $$,
@@ -143,13 +143,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select * from public.pause_crawl_job(tests.job(''pending''))') $$,
   'PT404',
   format('there is no job %s', tests.job('pending')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.pause_crawl_job(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to pause'
+  'users may not pause a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.pause_crawl_job(tests.job(''pending''))') $$,

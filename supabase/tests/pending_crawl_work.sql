@@ -1,4 +1,4 @@
--- pending_crawl_work: the sum over running jobs, from counters that equal the rows.
+-- pending_crawl_work: the pending URLs of running jobs, from counters that equal the rows.
 
 begin;
 select plan(15);
@@ -15,7 +15,7 @@ $$;
 select is(
   pg_temp.work('ann'),
   '{"jobs": 0, "total_pending": 0, "total_in_progress": 0, "pages_per_second": 0.00, "parts": []}'::jsonb,
-  'with nothing running there is no work pending'
+  'without running jobs no work is pending'
 );
 
 select tests.claimed_job(name, 'ann') from unnest(array['big', 'small', 'drained', 'paused']) as name;
@@ -39,7 +39,7 @@ select is(
       jsonb_build_object('job_id', tests.job('small'), 'host', 'small.example', 'total_pending', 1, 'total_in_progress', 0)
     )
   ),
-  'a user sees the sum over her running jobs, and its parts, the largest first'
+  'a user sees the total of her running jobs, and each job, the largest first'
 );
 select is(
   (pg_temp.work('ann') ->> 'total_pending')::bigint,
@@ -52,18 +52,18 @@ select is(
       and job.status = 'processing'
       and task.status = 'pending'
   ),
-  'the sum equals the rows of the frontier'
+  'the total equals the rows of the frontier'
 );
-select is(pg_temp.work('bob') -> 'total_pending', '2'::jsonb, 'another user sees only his own');
+select is(pg_temp.work('bob') -> 'total_pending', '2'::jsonb, 'another user sees only their own jobs');
 select is(
   (select tests.as_service('select public.pending_crawl_work()')) - '{pages_per_second,parts}'::text[],
   '{"jobs": 5, "total_pending": 7, "total_in_progress": 1}'::jsonb,
-  'the service sees the sum over all'
+  'the service sees the total of all jobs'
 );
 select tests.as_user('ann', 'select id from public.resume_crawl_job(tests.job(''paused''))');
 select is(pg_temp.work('ann') -> 'total_pending', '5'::jsonb, 'a resumed job counts again');
 select public.release_crawl_job(tests.token('big'));
-select is(pg_temp.work('ann') -> 'total_pending', '2'::jsonb, 'what does not run does not count');
+select is(pg_temp.work('ann') -> 'total_pending', '2'::jsonb, 'a job that is not running does not count');
 select is(
   (select tests.run_as('authenticated', null, 'select public.pending_crawl_work()')) -> 'jobs',
   '0'::jsonb,
@@ -71,25 +71,25 @@ select is(
 );
 select tests.remember();
 select pg_temp.work('ann');
-select is(tests.fingerprint(), tests.remembered(), 'looking changed no row');
+select is(tests.fingerprint(), tests.remembered(), 'reading changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'authenticated', array['EXECUTE'], 'users may look');
-select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may look');
-select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not look');
-select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not look');
+select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'authenticated', array['EXECUTE'], 'users may call it');
+select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'service_role', array['EXECUTE'], 'the service may call it');
+select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'crawl_worker', '{}'::text[], 'workers with the limited key may not call it');
+select function_privs_are('public', 'pending_crawl_work', '{}'::name[], 'anon', '{}'::text[], 'anonymous callers may not call it');
 select throws_ok(
   $$ select tests.as_worker('select public.pending_crawl_work()') $$,
   '42501',
   'permission denied for function pending_crawl_work',
-  'a worker with the limited key that tries to look is refused'
+  'a worker with the limited key that tries to call it is refused'
 );
 select throws_ok(
   $$ select tests.as_anon('select public.pending_crawl_work()') $$,
   '42501',
   'permission denied for function pending_crawl_work',
-  'an anonymous caller who tries to look is refused'
+  'an anonymous caller who tries to call it is refused'
 );
 
 select * from finish();

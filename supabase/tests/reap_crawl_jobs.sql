@@ -1,4 +1,4 @@
--- reap_crawl_jobs: the leases of silent workers end, of live ones never.
+-- reap_crawl_jobs: ends the leases of silent workers, and never those of live ones.
 
 begin;
 select plan(42);
@@ -15,7 +15,7 @@ $$;
 
 -- Live and silent workers
 
-select is_empty($$ select * from pg_temp.reap() $$, 'a queue without leases answers no row');
+select is_empty($$ select * from pg_temp.reap() $$, 'a queue without leases returns no rows');
 select tests.claimed_job('live', 'ann');
 select tests.claimed_job('silent', 'ann', '{"max_retries": 1}');
 select tests.checkpoint('silent', jsonb_build_object('seq', 1, 'discovered', tests.links('https://s.example/')), 1);
@@ -33,9 +33,9 @@ select results_eq(
       'status', 'pending'
     )
   $$,
-  'a lease ends stale_after the last heartbeat, and not a second earlier'
+  'a lease ends stale_after seconds after its last heartbeat, and not a second earlier'
 );
-select is(tests.status('live'), 'processing', 'the job of a live worker goes on');
+select is(tests.status('live'), 'processing', 'the job of a live worker continues');
 select results_eq(
   $$
     select status::text, waits_for::text, retry_count, run_after, error_code, worker_id, lease_token, lease_check_at, host_slot::integer
@@ -43,49 +43,49 @@ select results_eq(
     where id = tests.job('silent')
   $$,
   $$ values ('pending', null::text, 1, now(), 'worker_lost', null::uuid, null::uuid, null::timestamptz, null::integer) $$,
-  'a reaped job is in the line at once, one retry spent, without a trace of the lease'
+  'a reaped job is in line at once, with one retry spent and no trace of the lease'
 );
 select is(
   (select error_message from public.crawl_jobs where id = tests.job('silent')),
   format('no heartbeat from worker %s since %s', tests.worker_id(), now() - interval '121 seconds'),
-  'a reaped job says since when its worker is silent'
+  'a reaped job says since when its worker has been silent'
 );
 select results_eq(
   $$ select status::text, crashes::integer, attempts::integer from public.crawl_tasks where job_id = tests.job('silent') $$,
   $$ values ('pending', 0, 0) $$,
-  'its URLs in flight are free, get their try back, and are no suspects'
+  'its URLs in flight are free, get their attempt back, and are not suspects'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after reaping');
 select is(
   (select running_seconds from public.crawl_jobs where id = tests.job('silent')),
   0::real,
-  'how long a lost worker ran a job nobody knows'
+  'the running time of a lost worker is not counted'
 );
 select is_empty($$ select * from pg_temp.reap() $$, 'a lease is reaped once');
 
--- A lease that was renewed is looked at again later
+-- A renewed lease is checked again later
 
 select tests.age('live', '10 seconds');
 select public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('live')]);
-select is_empty($$ select * from pg_temp.reap() $$, 'a lease that was renewed in time is kept, however long it is held');
+select is_empty($$ select * from pg_temp.reap() $$, 'a lease that is renewed in time is kept, however long it is held');
 select is(
   (select lease_check_at from public.crawl_jobs where id = tests.job('live')),
   now() + interval '120 seconds',
-  'the reaper looks at it again when it could be stale next'
+  'the reaper checks it again when it could next be stale'
 );
 select tests.age('live', '121 seconds');
-select results_eq($$ select job_id from pg_temp.reap() $$, $$ values (tests.job('live')) $$, 'and finds it then');
+select results_eq($$ select job_id from pg_temp.reap() $$, $$ values (tests.job('live')) $$, 'and reaps it then');
 delete from public.crawl_jobs where id = tests.job('live');
 
 -- No retries left
 
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('silent-2')]);
 select tests.age('silent', '3 minutes');
-select results_eq($$ select status from pg_temp.reap() $$, $$ values ('failed') $$, 'a lost worker without retries left fails the job');
+select results_eq($$ select status from pg_temp.reap() $$, $$ values ('failed') $$, 'a job whose worker is lost fails if no retries are left');
 select results_eq(
   $$ select status::text, completed_at, error_code, retry_count from public.crawl_jobs where id = tests.job('silent') $$,
   $$ values ('failed', now(), 'worker_lost', 1) $$,
-  'the failed job says why, and spends no retry that it has not'
+  'the failed job says why, and its retries stay within the limit'
 );
 
 -- Poison
@@ -94,15 +94,15 @@ select tests.claimed_job('poison', 'ann', '{"max_retries": 0}');
 select tests.checkpoint('poison', jsonb_build_object('seq', 1, 'discovered', tests.links('https://p.example/')), 1);
 update public.crawl_tasks set crashes = 1 where job_id = tests.job('poison');
 select tests.age('poison', '3 minutes');
-select results_eq($$ select status from pg_temp.reap() $$, $$ values ('pending') $$, 'a lost worker whose crash convicts a URL costs no retry');
+select results_eq($$ select status from pg_temp.reap() $$, $$ values ('pending') $$, 'a lost worker that exposes poison costs no retry');
 select is(
   (select status::text from public.crawl_tasks where job_id = tests.job('poison')),
   'error',
-  'the culprit is out of the way'
+  'the poison URL has ended'
 );
 delete from public.crawl_jobs where true;
 
--- A page that takes machines down
+-- A page that kills machines
 
 create function pg_temp.lose(p_name text, p_nth integer)
   returns jsonb
@@ -117,7 +117,7 @@ begin
     jsonb_build_object('seq', 1, 'discovered', tests.links('https://m.example/1', 'https://m.example/2')),
     10
   );
-  -- The first page is fetched each time, and not if it is alone in the end.
+  -- The second run finishes the first page, so only the other one is in flight when it dies.
   if p_nth = 2 then
     perform tests.checkpoint(
       p_name || p_nth,
@@ -141,19 +141,19 @@ $$;
 
 select tests.enqueue('killer', 'ann', '{"max_retries": 2}');
 select is(jsonb_array_length(pg_temp.lose('killer', 1)), 2, 'two URLs are in flight when the first machine dies');
-select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1, 0) $$, 'the first machine may have died of anything: the URLs are marked');
-select is(jsonb_array_length(pg_temp.lose('killer', 2)), 2, 'after a machine was lost its URLs are handed out together again');
-select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1, 1) $$, 'a URL that is in flight a second time is a suspect');
+select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1, 0) $$, 'after the first lost machine, the URLs are only marked');
+select is(jsonb_array_length(pg_temp.lose('killer', 2)), 2, 'after a lost machine, its URLs are leased together again');
+select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1, 1) $$, 'a URL in flight during a second loss is a suspect');
 select pg_temp.lose('killer', 3);
-select results_eq($$ select * from pg_temp.killer() $$, $$ values ('error', 1, 2) $$, 'the third machine convicts it');
+select results_eq($$ select * from pg_temp.killer() $$, $$ values ('error', 1, 2) $$, 'the third loss makes it poison');
 select results_eq(
   $$ select status::text, retry_count from public.crawl_jobs where id = tests.job('killer') $$,
   $$ values ('pending', 2) $$,
-  'and the job goes on, for the conviction costs no retry'
+  'and the job continues, because that costs no retry'
 );
 delete from public.crawl_jobs where true;
 
--- The user's word
+-- The user's decision
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
@@ -168,11 +168,11 @@ select set_eq(
       (tests.job('stopped'), 'lost', 'stopped'),
       (tests.job('cancelled'), 'lost', 'cancelled')
   $$,
-  'a lost worker that did not hand in loses its lease; what the user said stays'
+  'a lost worker that did not release loses its lease; the user''s decision stays'
 );
 select is_empty(
   $$ select idempotency_key from public.crawl_jobs where num_nonnulls(worker_id, lease_token, lease_check_at, host_slot) > 0 or retry_count > 0 or error_code is not null $$,
-  'their leases are gone, and no retry is spent'
+  'their leases have ended, and no retry is spent'
 );
 delete from public.crawl_jobs where true;
 
@@ -187,14 +187,14 @@ select pg_temp.reap();
 select results_eq(
   $$ select status::text, waits_for::text from public.crawl_jobs where id = tests.job('waiter') $$,
   $$ values ('pending', null::text) $$,
-  'the end of a reaped job calls the next one of its host'
+  'reaping a job unblocks the next one of its host'
 );
 select tests.enqueue('due', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
 select pg_temp.reap();
 select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), 'time', 'a job waits until its time');
 select tests.age('due', '1 hour');
 select pg_temp.reap();
-select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), null, 'reaping also lets jobs whose time has come into the line');
+select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), null, 'reaping also puts due jobs in line');
 delete from public.crawl_jobs where true;
 
 select tests.claimed_job('interrupted', 'ann');
@@ -204,7 +204,7 @@ select pg_temp.reap();
 select results_eq(
   $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i')]) $$,
   $$ values ('interrupted') $$,
-  'a job whose worker was lost runs before those that have not begun'
+  'a job whose worker was lost runs before jobs that have not started'
 );
 delete from public.crawl_jobs where true;
 
@@ -217,7 +217,7 @@ select results_eq(
   $$ values (tests.job('many-1')), (tests.job('many-2')) $$,
   'up to p_limit leases end in one call, the oldest first'
 );
-select results_eq($$ select job_id from pg_temp.reap(2) $$, $$ values (tests.job('many-3')) $$, 'the next call goes on');
+select results_eq($$ select job_id from pg_temp.reap(2) $$, $$ values (tests.job('many-3')) $$, 'the next call continues');
 
 -- Bad input
 
@@ -231,7 +231,7 @@ select throws_ok(
 select throws_ok($$ select * from public.reap_crawl_jobs(0) $$, 'PT422', 'p_limit must be from 1 to 1000, not 0', 'a limit of 0 is refused');
 select throws_ok($$ select * from public.reap_crawl_jobs(-1) $$, 'PT422', 'p_limit must be from 1 to 1000, not -1', 'a negative limit is refused');
 select throws_ok($$ select * from public.reap_crawl_jobs(1001) $$, 'PT422', 'p_limit must be from 1 to 1000, not 1001', 'a limit of 1001 is refused');
-select throws_ok($$ select * from public.reap_crawl_jobs('many') $$, '22P02', 'invalid input syntax for type integer: "many"', 'a limit that is no number is refused');
+select throws_ok($$ select * from public.reap_crawl_jobs('many') $$, '22P02', 'invalid input syntax for type integer: "many"', 'a limit that is not a number is refused');
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
 -- Who may call it

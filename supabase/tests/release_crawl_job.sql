@@ -1,4 +1,4 @@
--- release_crawl_job: handed back without a loss, or the receipt of a pause, stop or cancel.
+-- release_crawl_job: hands a job back without losses, or confirms a pause, stop or cancel.
 
 begin;
 select plan(55);
@@ -24,7 +24,7 @@ select results_eq(
     $sql$)
   $$,
   $$ select jsonb_build_object('job_id', tests.job('handed-back'), 'command', 'continue', 'status', 'pending') $$,
-  'a worker with the limited key hands a job back'
+  'a worker with the limited key releases a job'
 );
 select results_eq(
   $$
@@ -33,12 +33,12 @@ select results_eq(
     where id = tests.job('handed-back')
   $$,
   $$ values ('pending', null::text, 0, now(), null::uuid, null::timestamptz, null::integer) $$,
-  'it is in the line at once, and no retry is spent, even where there is none'
+  'it is in line at once, and no retry is spent, even if none is left'
 );
 select results_eq(
   $$ select status::text, crashes::integer, lease_token from public.crawl_tasks where job_id = tests.job('handed-back') $$,
   $$ values ('pending', 0, null::uuid) $$,
-  'its URLs in flight are free again, and no suspects'
+  'its URLs in flight are free again, and not suspects'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a release');
 select tests.age('handed-back', '1 minute');
@@ -46,7 +46,7 @@ select tests.remember();
 select results_eq(
   $$ select * from pg_temp.release('handed-back') $$,
   $$ values (tests.token('handed-back'), tests.job('handed-back'), 'continue', 'pending') $$,
-  'a repeated call is answered like the first'
+  'a repeated call gets the same answer'
 );
 select is(tests.fingerprint(), tests.remembered(), 'a repeated call changes nothing');
 select public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('next')]);
@@ -60,39 +60,39 @@ select tests.remember();
 select results_eq(
   $$ select * from pg_temp.release('handed-back') $$,
   $$ values (tests.token('handed-back'), null::uuid, 'lost', null::text) $$,
-  'once another worker runs the job, the old token is lost'
+  'once another worker has claimed the job, the old token is lost'
 );
 select results_eq($$ select command from pg_temp.release('never-claimed') $$, $$ values ('lost') $$, 'a token that never was a lease is lost');
 select is(tests.fingerprint(), tests.remembered(), 'a lost lease writes nothing');
 
--- The jobs of a worker that was killed
+-- The jobs of a killed worker
 
 select tests.claimed_job('killed', 'ann', '{"max_retries": 1}');
 select tests.checkpoint('killed', jsonb_build_object('seq', 1, 'discovered', tests.links('https://k.example/')), 1);
 select results_eq(
   $$ select status from pg_temp.release('killed', 'worker_restarted') $$,
   $$ values ('pending') $$,
-  'a successor hands the jobs of a killed worker back'
+  'a successor releases the jobs of a killed worker'
 );
 select results_eq(
   $$ select job.retry_count, task.losses::integer, task.crashes::integer from public.crawl_jobs as job join public.crawl_tasks as task on task.job_id = job.id where job.id = tests.job('killed') $$,
   $$ values (1, 1, 0) $$,
-  'a kill is a lost worker: one retry, and URLs that are marked but no suspects'
+  'a killed worker counts as lost: one retry, and URLs that are marked but not suspects'
 );
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('killed-2')]);
 select results_eq(
   $$ select status from pg_temp.release('killed-2', 'worker_restarted') $$,
   $$ values ('failed') $$,
-  'a kill without retries left fails the job'
+  'a job whose worker was killed fails if no retries are left'
 );
 select results_eq(
   $$ select error_code, completed_at, lease_check_at from public.crawl_jobs where id = tests.job('killed') $$,
   $$ values ('worker_lost', now(), null::timestamptz) $$,
-  'the job that failed by a kill says so'
+  'the failed job says that its worker was killed'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after kills');
 
--- The receipt of a user's word
+-- The confirmation of a user's decision
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
 select tests.checkpoint(name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://w.example/')), 1)
@@ -100,8 +100,8 @@ from unnest(array['paused', 'stopped', 'cancelled']) as name;
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
-select results_eq($$ select command, status from pg_temp.release('paused') $$, $$ values ('pause', 'paused') $$, 'a paused job that is handed in stays paused');
-select results_eq($$ select command, status from pg_temp.release('stopped') $$, $$ values ('stop', 'stopped') $$, 'a stopped job that is handed in stays stopped');
+select results_eq($$ select command, status from pg_temp.release('paused') $$, $$ values ('pause', 'paused') $$, 'a paused job that is released stays paused');
+select results_eq($$ select command, status from pg_temp.release('stopped') $$, $$ values ('stop', 'stopped') $$, 'a stopped job that is released stays stopped');
 select results_eq($$ select command, status from pg_temp.release('cancelled', 'worker_restarted') $$, $$ values ('cancel', 'cancelled') $$, 'a cancelled job of a killed worker stays cancelled');
 select is_empty(
   $$
@@ -117,7 +117,7 @@ select is_empty(
   'no URL stays in flight without a lease'
 );
 
--- Tries and budget are given back
+-- Attempts and budget are refunded
 
 select tests.claimed_job('often', 'ann', '{"max_pages": 2}');
 select tests.checkpoint('often', jsonb_build_object('seq', 1, 'discovered', tests.links('https://o.example/1', 'https://o.example/2', 'https://o.example/3')), 10);
@@ -125,9 +125,9 @@ select public.release_crawl_job(tests.token('often'));
 select results_eq(
   $$ select attempts::integer from public.crawl_tasks where job_id = tests.job('often') $$,
   $$ values (0), (0), (0) $$,
-  'what was handed out and came back gets its try back'
+  'a leased URL that was not fetched gets its attempt back'
 );
-select is((select pages_spent from public.crawl_states where job_id = tests.job('often')), 0, 'and its place in the budget');
+select is((select pages_spent from public.crawl_states where job_id = tests.job('often')), 0, 'and is refunded to the budget');
 do $do$
 begin
   for nth in 1..40 loop
@@ -141,7 +141,7 @@ select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('often-last'
 select is(
   jsonb_path_query_array(tests.checkpoint('often-last', '{"seq": 1}', 10), '$.tasks[*].attempts'),
   '[1, 1]',
-  'a job that was paused forty times begins its URLs with the first try'
+  'after forty releases, URLs still start with their first attempt'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after releases');
 delete from public.crawl_jobs where true;
@@ -163,7 +163,7 @@ select is_empty($$ select id from public.claim_crawl_jobs(tests.worker_id(), arr
 select results_eq(
   $$ select command, status::text from public.release_crawl_job(tests.token('patient'), 'later', 600) $$,
   $$ values ('continue', 'pending') $$,
-  'a job whose site wants patience is handed back'
+  'a job whose site asked to wait is released for later'
 );
 select results_eq(
   $$ select waits_for::text, run_after, retry_count, error_code, lease_check_at from public.crawl_jobs where id = tests.job('patient') $$,
@@ -173,7 +173,7 @@ select results_eq(
 select results_eq(
   $$ select total_done, total_pending from public.crawl_states where job_id = tests.job('patient') $$,
   $$ values (1, 1) $$,
-  'it keeps what it has'
+  'it keeps its results'
 );
 select results_eq(
   $$ select reason, actor::text from public.crawl_events where job_id = tests.job('patient') order by seq desc limit 1 $$,
@@ -183,7 +183,7 @@ select results_eq(
 select results_eq(
   $$ select command, status::text from public.release_crawl_job(tests.token('patient'), 'later', 60) $$,
   $$ values ('continue', 'pending') $$,
-  'a repeated call is answered like the first'
+  'a repeated call gets the same answer'
 );
 select is((select run_after from public.crawl_jobs where id = tests.job('patient')), now() + interval '600 seconds', 'and changes nothing');
 select results_eq(
@@ -196,7 +196,7 @@ select tests.age('patient', '600 seconds');
 select results_eq(
   $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('patient-2')]) $$,
   $$ select tests.job('patient') $$,
-  'it is claimed again at its time'
+  'it is claimed again when its time comes'
 );
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''patient''))');
 select results_eq(
@@ -206,7 +206,7 @@ select results_eq(
 );
 delete from public.crawl_jobs where true;
 
--- Its turn is not lost
+-- It keeps its turn
 
 delete from public.crawl_jobs where true;
 select tests.claimed_job('interrupted', 'ann');
@@ -216,12 +216,12 @@ select public.release_crawl_job(tests.token('interrupted'));
 select results_eq(
   $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-1')]) $$,
   $$ values ('important') $$,
-  'a job that was handed back overtakes no higher priority'
+  'a released job does not overtake a higher priority'
 );
 select results_eq(
   $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-2')]) $$,
   $$ values ('interrupted') $$,
-  'a job that was handed back runs before those that have not begun'
+  'a released job runs before jobs that have not started'
 );
 delete from public.crawl_jobs where true;
 
@@ -234,13 +234,13 @@ select throws_ok(
   $$ select * from public.release_crawl_job(null) $$,
   'PT400',
   'p_lease_token must not be null',
-  'a release names its lease'
+  'a release without a lease token is refused'
 );
 select throws_ok(
   $$ select * from public.release_crawl_job('nonsense') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'a token that is no uuid is refused'
+  'a token that is not a uuid is refused'
 );
 select throws_ok(
   $$ select * from pg_temp.release('kept', null) $$,
@@ -258,7 +258,7 @@ select throws_ok(
   $$ select * from pg_temp.release('kept', repeat('x', 10000000)) $$,
   'PT422',
   format('p_reason must be shutdown, later or worker_restarted, not %L', repeat('x', 100)),
-  'a reason of ten megabytes is refused, and told in short'
+  'a reason of ten megabytes is refused, and the message is short'
 );
 select throws_ok(
   format('select public.release_crawl_job(tests.token(%L), %L, %s)', 'kept', bad.reason, bad.seconds),
@@ -269,18 +269,18 @@ select throws_ok(
 from (
   values
     ('later', 'null', 'p_after_seconds must be from 1 to 86400, not null', 'later without a time is refused'),
-    ('later', '0', 'p_after_seconds must be from 1 to 86400, not 0', 'later that is now is refused'),
-    ('later', '86401', 'p_after_seconds must be from 1 to 86400, not 86401', 'later than a day is refused'),
-    ('shutdown', '60', 'p_after_seconds cannot be used with the reason shutdown', 'a shutdown has no time')
+    ('later', '0', 'p_after_seconds must be from 1 to 86400, not 0', 'later in 0 seconds is refused'),
+    ('later', '86401', 'p_after_seconds must be from 1 to 86400, not 86401', 'later in more than a day is refused'),
+    ('shutdown', '60', 'p_after_seconds cannot be used with the reason shutdown', 'a shutdown with a time is refused')
 ) as bad (reason, seconds, message, claim);
 select throws_ok(
   $$ select public.release_crawl_job(tests.token('kept'), 'worker_restarted', p_running_seconds => 5) $$,
   'PT422',
   'p_running_seconds cannot be used with the reason worker_restarted',
-  'how long a lost worker ran a job nobody knows'
+  'a running time for a killed worker is refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
-select is(tests.status('kept'), 'processing', 'the job goes on');
+select is(tests.status('kept'), 'processing', 'the job continues');
 
 -- How long it ran
 
@@ -297,7 +297,7 @@ cross join generate_series(1, 2);
 select results_eq(
   $$ select running_seconds from public.crawl_jobs where idempotency_key like 'timed-%' $$,
   $$ values (7::real), (7), (7) $$,
-  'the running time of a lease that is handed back is added, once, whatever the reason'
+  'the running time of a released lease is added, once, for every reason'
 );
 
 -- Who may call it

@@ -1,4 +1,4 @@
--- resume_crawl_job: a paused or stopped job goes on where it was.
+-- resume_crawl_job: a paused or stopped job continues where it was.
 
 begin;
 select plan(34);
@@ -42,27 +42,27 @@ select results_eq(
 select results_eq(
   $$ select waits_for::text, lease_check_at from public.crawl_jobs where id = tests.job('paused') $$,
   $$ values (null::text, null::timestamptz) $$,
-  'a resumed job is in the line'
+  'a resumed job is in line'
 );
 select results_eq(
   $$ select * from pg_temp.resume('paused-saving') $$,
   $$ values (tests.job('paused-saving'), 'processing') $$,
-  'a paused job whose worker is still saving goes on where it is'
+  'a paused job whose worker is still saving stays with that worker'
 );
 select results_eq(
   $$ select lease_token, attempt from public.crawl_jobs where id = tests.job('paused-saving') $$,
   $$ values (tests.token('paused-saving'), 1) $$,
-  'it goes on under the same lease, in the same attempt'
+  'it continues under the same lease, in the same attempt'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('paused-saving')]) $$,
   $$ values ('continue') $$,
-  'its worker hears that it goes on'
+  'its worker is told to continue'
 );
 select results_eq(
   $$ select * from pg_temp.resume('stopped') $$,
   $$ values (tests.job('stopped'), 'pending') $$,
-  'a stopped job goes on'
+  'a stopped job is pending again'
 );
 select is(
   (select completed_at from public.crawl_jobs where id = tests.job('stopped')),
@@ -72,12 +72,12 @@ select is(
 select results_eq(
   $$ select * from pg_temp.resume('stopped-saving') $$,
   $$ values (tests.job('stopped-saving'), 'pending') $$,
-  'a stopped job has ended: it is pending again although its worker is still saving'
+  'a stopped job is pending again although its worker is still saving'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('stopped-saving')]) $$,
   $$ values ('lost') $$,
-  'that worker has lost its lease by the resume'
+  'that worker has lost its lease'
 );
 select tests.remember();
 select results_eq(
@@ -90,7 +90,7 @@ select results_eq(
   $$ values (tests.job('processing'), 'processing') $$,
   'resuming a running job is fine'
 );
-select is(tests.fingerprint(), tests.remembered(), 'resuming what runs changes nothing');
+select is(tests.fingerprint(), tests.remembered(), 'resuming a pending or running job changes nothing');
 select throws_ok(
   $$ select pg_temp.resume('completed') $$,
   'PT409',
@@ -113,7 +113,7 @@ select throws_ok(
   $$ select pg_temp.resume('cancelled-saving') $$,
   'PT409',
   format('cannot resume job %s: it is cancelled', tests.job('cancelled-saving')),
-  'nor while its worker is still saving'
+  'not even while its worker is still saving'
 );
 
 -- Where it was
@@ -128,7 +128,7 @@ select results_eq(
 select results_eq(
   $$ select waits_for::text, run_after from public.crawl_jobs where id = tests.job('later') $$,
   $$ values ('time', now() + interval '1 hour') $$,
-  'what was scheduled and has not begun stays scheduled'
+  'a scheduled job that has not started stays scheduled'
 );
 select public.fail_crawl_job(tests.token('processing'), 'oom');
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''processing''))');
@@ -164,7 +164,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(tests.token(''nowhere''))') $$,
@@ -176,13 +176,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select * from public.resume_crawl_job(tests.job(''pending''))') $$,
   'PT404',
   format('there is no job %s', tests.job('pending')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.resume_crawl_job(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to resume'
+  'users may not resume a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.resume_crawl_job(tests.job(''pending''))') $$,

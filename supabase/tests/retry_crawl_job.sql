@@ -1,4 +1,4 @@
--- retry_crawl_job: an ended job runs again, with what failed or with all.
+-- retry_crawl_job: an ended job runs again, with its failed URLs or all of them.
 
 begin;
 select plan(40);
@@ -78,7 +78,7 @@ select results_eq(
     where id = tests.job('failed')
   $$,
   $$ values (0, 0::real, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::uuid, now()) $$,
-  'a retried job begins anew: no error, no end, all its retries, all its time'
+  'a retried job has no error, no end time, all its retries and all its running time'
 );
 select results_eq(
   $$ select * from pg_temp.retry('stopped') $$,
@@ -88,12 +88,12 @@ select results_eq(
 select results_eq(
   $$ select * from pg_temp.retry('stopped-saving') $$,
   $$ values (tests.job('stopped-saving'), 'pending') $$,
-  'a stopped job is retried although its worker is still saving'
+  'a stopped job can be retried although its worker is still saving'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('stopped-saving')]) $$,
   $$ values ('lost') $$,
-  'that worker has lost its lease by the retry'
+  'that worker has lost its lease'
 );
 select throws_ok(
   $$ select pg_temp.retry('completed') $$,
@@ -130,10 +130,10 @@ select pg_temp.retry('completed', 'all');
 select is(
   (select running_seconds from public.crawl_jobs where id = tests.job('completed')),
   0::real,
-  'a job that starts over has all its time'
+  'a job that starts over has all its running time'
 );
 
--- What failed and was never asked for has given its page back already
+-- A failed URL that was never requested has been refunded already
 
 delete from public.crawl_jobs where idempotency_key not in ('cancelled', 'nobodys') or idempotency_key is null;
 update public.crawl_jobs set run_after = now() + interval '1 day', waits_for = 'time' where id = tests.job('nobodys');
@@ -156,7 +156,7 @@ select pg_temp.retry('given-up');
 select is(
   (select pages_spent from public.crawl_states where job_id = tests.job('given-up')),
   1,
-  'a retry gives back what the failed URLs cost, and no more'
+  'a retry refunds what the failed URLs cost, and no more'
 );
 delete from public.crawl_jobs where id = tests.job('given-up');
 
@@ -166,7 +166,7 @@ select pg_temp.run('mixed');
 select results_eq(
   $$ select * from pg_temp.retry('mixed') $$,
   $$ values (tests.job('mixed'), 'pending') $$,
-  'a completed job with failed URLs is retried'
+  'a completed job with failed URLs can be retried'
 );
 select results_eq(
   $$ select url, status::text, attempts::integer, last_error from public.crawl_tasks where job_id = tests.job('mixed') order by url $$,
@@ -183,14 +183,14 @@ select results_eq(
 select results_eq(
   $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('mixed') $$,
   $$ values (1, 1, 0, 3, 2) $$,
-  'what the failed URLs had spent of the budget is given back'
+  'the failed URLs are refunded to the budget'
 );
-select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a retry of what failed');
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a retry of failed URLs');
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('mixed-2')]);
 select is(
   tests.checkpoint('mixed-2', '{"seq": 1}', 10) -> 'tasks' -> 0 ->> 'url',
   'https://r.example/bad',
-  'a failed URL is handed out again'
+  'a failed URL is leased again'
 );
 select public.release_crawl_job(tests.token('mixed-2'));
 delete from public.crawl_jobs where id = tests.job('mixed');
@@ -202,18 +202,18 @@ select results_eq($$ select status from pg_temp.retry('over', 'all') $$, $$ valu
 select results_eq(
   $$ select url, skip_reason from public.crawl_tasks where job_id = tests.job('over') and status <> 'pending' $$,
   $$ values ('https://else.example/', 'out_of_scope') $$,
-  'every URL is pending again but those that were never wanted'
+  'every URL is pending again except those that were out of scope'
 );
 select results_eq(
   $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('over') $$,
   $$ values (4, 0, 0, 1, 0) $$,
-  'the whole budget is there again'
+  'the whole budget is available again'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after starting over');
 select is(
   (select count(*) from public.crawl_pages where job_id = tests.job('over')),
   1::bigint,
-  'the pages of the run before are kept'
+  'the pages of the previous run are kept'
 );
 select tests.claim('over');
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''over''))');
@@ -231,7 +231,7 @@ select throws_ok(
   $$ select pg_temp.retry('big') $$,
   'PT422',
   format('job %s has 100001 URLs to retry, more than 100000', tests.job('big')),
-  'a retry is bounded'
+  'a retry of too many URLs is refused'
 );
 update public.crawl_states set total_error = 0 where job_id = tests.job('big');
 select throws_ok(
@@ -250,7 +250,7 @@ select throws_ok(
   $$ select pg_temp.retry('big', repeat('x', 10000000)) $$,
   'PT422',
   format('p_urls must be failed or all, not %L', repeat('x', 60)),
-  'a choice of ten megabytes is refused, and told in short'
+  'a choice of ten megabytes is refused, and the message is short'
 );
 
 -- Bad input
@@ -266,7 +266,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(tests.token(''nowhere''))') $$,
@@ -278,13 +278,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select * from public.retry_crawl_job(tests.job(''big''))') $$,
   'PT404',
   format('there is no job %s', tests.job('big')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.retry_crawl_job(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to retry'
+  'users may not retry a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.retry_crawl_job(tests.job(''big''))') $$,

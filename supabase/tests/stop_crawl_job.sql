@@ -1,4 +1,4 @@
--- stop_crawl_job: a job ends early, and what it brought home is kept.
+-- stop_crawl_job: a job ends early, and its results are kept.
 
 begin;
 select plan(29);
@@ -58,20 +58,20 @@ select is_empty(
 select is(
   (select lease_token from public.crawl_jobs where id = tests.job('processing') and lease_check_at is not null),
   tests.token('processing'),
-  'its lease goes on until the worker has handed in'
+  'its lease continues until the worker releases it'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('processing')]) $$,
   $$ values ('stop') $$,
-  'its worker hears of it with the next heartbeat'
+  'its worker gets the command with the next heartbeat'
 );
 select public.release_crawl_job(tests.token('processing'));
 select is(
   (select count(*) from public.crawl_pages where job_id = tests.job('processing')),
   1::bigint,
-  'what a stopped job has brought home is kept'
+  'the results of a stopped job are kept'
 );
-select is(tests.status('processing'), 'stopped', 'a stopped job that was handed in is stopped, never completed');
+select is(tests.status('processing'), 'stopped', 'a stopped job that was released is stopped, not completed');
 select results_eq(
   $$ select * from pg_temp.stop('paused-saving') $$,
   $$ values (tests.job('paused-saving'), 'stopped') $$,
@@ -132,7 +132,7 @@ select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.stop_crawl_job(''nonsense'')') $$,
   '22P02',
   'invalid input syntax for type uuid: "nonsense"',
-  'an id that is no uuid is refused'
+  'an id that is not a uuid is refused'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.stop_crawl_job(tests.token(''nowhere''))') $$,
@@ -144,13 +144,13 @@ select throws_ok(
   $$ select tests.as_user('bob', 'select * from public.stop_crawl_job(tests.job(''open''))') $$,
   'PT404',
   format('there is no job %s', tests.job('open')),
-  'another user''s job is told like one that does not exist'
+  'another user''s job looks like one that does not exist'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.stop_crawl_job(tests.job(''nobodys''))') $$,
   'PT404',
   format('there is no job %s', tests.job('nobodys')),
-  'a job of the service is not the users'' to stop'
+  'users may not stop a job of the service'
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.stop_crawl_job(tests.job(''open''))') $$,
