@@ -16,6 +16,7 @@ from silkline_local.postgres.migrations import bootstrap, migrate
 
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
+from tests.support.plugins import VARIABLE, install_generated_site
 from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
 
 # Databases of tests are made by the hundred: in memory, where there is plenty of it.
@@ -60,6 +61,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > PLENTY_BYTES:
         # Of the programs that tests start, too.
         tempfile.tempdir = os.environ.setdefault('TMPDIR', str(MEMORY))
+    if VARIABLE not in os.environ:
+        made = tempfile.TemporaryDirectory(prefix='silkline-')
+        config.add_cleanup(made.cleanup)
+        install_generated_site(Path(made.name))
     if hasattr(config.option, 'loadscopereorder'):
         # Else xdist begins with the files of the most tests.
         config.option.loadscopereorder = False

@@ -1,9 +1,9 @@
 """Measure the worker: `python -m benchmarks.worker [--quick]`.
 
-Runs `silkline up` and `silkline worker` as a user does, with jobs of the generated site, so that
-what is timed is the worker and not a network. Prints one line per claim (ok or short), writes
-`benchmarks/results/worker.md`, and exits with 1 when a claim falls short. `--quick` measures less
-and writes nothing.
+Runs `silkline up` and `silkline worker` as a user does, with jobs that crawl the pages of `site.py`
+on loopback, so that what is timed is the worker and not a network. Prints one line per claim (ok
+or short), writes `benchmarks/results/worker.md`, and exits with 1 when a claim falls short.
+`--quick` measures less and writes nothing.
 """
 
 import argparse
@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import urlencode
-from uuid import uuid4
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -29,9 +27,9 @@ from silkline_local.postgres.server import SUPERUSER
 from benchmarks.shared.report import Report
 from benchmarks.shared.server import ROOT
 from benchmarks.shared.stack import Stack, memory_megabytes, run_stack
+from benchmarks.worker.site import NETWORK, Site
 
 RESULTS = ROOT / 'benchmarks/results/worker.md'
-PAGES_OF_A_SMALL_JOB = 3
 SECONDS = 300.0
 SETTLE_SECONDS = 1.0
 # Until a worker has a process ready for its next job.
@@ -62,38 +60,39 @@ def main() -> int:
     with TemporaryDirectory(prefix='silkline-bench-') as name:
         directory = Path(name)
         directory.chmod(0o711)
-        with run_stack(directory / 'stack') as stack:
-            release = measure(report, size, stack, directory)
+        with run_stack(directory / 'stack') as stack, Site() as site:
+            release = measure(report, size, stack, site, directory)
     if not is_quick:
         report.write(
             RESULTS,
             title='The worker, measured',
             how='`make bench-worker`: worker, runners, gateway and Postgres share the machine. Jobs'
-            ' are of the generated site, which takes no time to fetch. Figures are medians.',
+            ' crawl a site on loopback that answers at once. Figures are medians.',
             versions={'PostgreSQL': release, 'Python': platform.python_version()},
         )
         print(f'written to {RESULTS}')
     return 0 if report.holds else 1
 
 
-def measure(report: Report, size: Size, stack: Stack, directory: Path) -> str:
+def measure(report: Report, size: Size, stack: Stack, site: Site, directory: Path) -> str:
     url = stack.variables['SUPABASE_DB_URL'].replace('//postgres:', f'//{SUPERUSER}:', 1)
     with psycopg.connect(url, autocommit=True) as connection:
         # So that calls of functions are counted.
         connection.execute("alter system set track_functions = 'pl'")
         connection.execute('select pg_reload_conf()')
         with run_worker(stack, directory, slots=4) as process:
-            measure_latency(report, connection, size.latencies, name='a one-page job')
+            measure_latency(report, connection, site, size.latencies, name='a one-page job')
             measure_latency(
                 report,
                 connection,
+                site,
                 size.latencies // 2,
                 name='a one-page job for an idle worker',
                 rest_seconds=REST_SECONDS,
             )
-            measure_cancel(report, connection, process, size.cancels)
+            measure_cancel(report, connection, site, process, size.cancels)
             measure_idle(report, connection, process, size.idle_seconds)
-        measure_jobs(report, connection, stack, directory, size)
+        measure_jobs(report, connection, stack, site, directory, size)
         return connection.info.parameter_status('server_version') or ''
 
 
@@ -105,6 +104,7 @@ def run_worker(stack: Stack, directory: Path, *, slots: int) -> Generator[int]:
             'worker',
             f'--slots={slots}',
             f'--state={directory / "state"}',
+            f'--allow-network={NETWORK}',
         ],
         env={**os.environ, **stack.variables},
         stdin=subprocess.DEVNULL,
@@ -120,17 +120,18 @@ def run_worker(stack: Stack, directory: Path, *, slots: int) -> Generator[int]:
 def measure_latency(
     report: Report,
     connection: psycopg.Connection,
+    site: Site,
     count: int,
     *,
     name: str,
     rest_seconds: float = 0.0,
 ) -> None:
-    """From enqueue to the end of a job of one page, which is later than its first fetch."""
+    """From enqueue to the end of a job of one page."""
     times: list[float] = []
     for nth in range(count + 2):
         time.sleep(rest_seconds)
         began_at = time.perf_counter()
-        [job] = enqueue(connection, 1, pages=1)
+        [job] = enqueue(connection, [site.url('/')])
         wait_until_ended(connection, [job])
         # The first ones wait for the worker to start.
         if nth >= 2:
@@ -142,15 +143,15 @@ def measure_latency(
 
 
 def measure_cancel(
-    report: Report, connection: psycopg.Connection, process: int, count: int
+    report: Report, connection: psycopg.Connection, site: Site, process: int, count: int
 ) -> None:
-    """From the button to the end of the process whose page will never come."""
+    """From the cancellation to the end of the process, which waits for a page."""
     times: list[float] = []
     for _ in range(count):
         # The one that waits is the one that gets the job.
         wait_until(lambda: len(children(process)) == 1)
         [runner] = children(process)
-        [job] = enqueue(connection, 1, pages=2, slow=1, slow_ms=300_000)
+        [job] = enqueue(connection, [site.url('/never')])
         wait_until(lambda: count_jobs(connection, [job], 'processing') == 1)  # noqa: B023
         time.sleep(CANCEL_AFTER_SECONDS)
         began_at = time.perf_counter()
@@ -188,14 +189,15 @@ def measure_jobs(
     report: Report,
     connection: psycopg.Connection,
     stack: Stack,
+    site: Site,
     directory: Path,
     size: Size,
 ) -> None:
     with run_worker(stack, directory, slots=size.slots) as process:
-        wait_until_ended(connection, enqueue(connection, 4, pages=PAGES_OF_A_SMALL_JOB))
+        wait_until_ended(connection, enqueue(connection, small_urls(site, 4)))
         time.sleep(SETTLE_SECONDS)
         before = descriptors(process)
-        jobs = enqueue(connection, size.jobs, pages=PAGES_OF_A_SMALL_JOB)
+        jobs = enqueue(connection, small_urls(site, size.jobs))
         began_at = time.perf_counter()
         wait_until_ended(connection, jobs)
         seconds = time.perf_counter() - began_at
@@ -233,20 +235,13 @@ def descriptors(process: int) -> int:
     return sum(not link.startswith('socket:') for link in links)
 
 
-def enqueue(connection: psycopg.Connection, count: int, **options: int) -> list[str]:
-    """Jobs of as many hosts, because a host is crawled by one job at a time."""
-    run = uuid4().hex[:8]
-    query = urlencode(options)
-    jobs = [
-        {
-            'payload': {
-                'url': f'https://{run}-{nth}.null.example/?{query}',
-                'fetcher': 'null',
-                'concurrency': 2,
-            }
-        }
-        for nth in range(count)
-    ]
+def small_urls(site: Site, count: int) -> list[str]:
+    return [site.url('/small') for _ in range(count)]
+
+
+def enqueue(connection: psycopg.Connection, urls: Sequence[str]) -> list[str]:
+    """Enqueue one job per URL. Each has its own host: a host is crawled by one job at a time."""
+    jobs = [{'payload': {'url': url, 'concurrency': 2}} for url in urls]
     row = connection.execute(
         "select public.enqueue_crawl_jobs(%s) -> 'job_ids'", [Jsonb(jobs)]
     ).fetchone()

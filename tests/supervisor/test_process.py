@@ -15,13 +15,16 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import msgspec
 import pytest
 from silkline import protocol
-from silkline.runner.isolation import OUT_OF_MEMORY, descendants
+from silkline.linux import descendants
+from silkline.protocol import EXIT_OUT_OF_MEMORY
 from silkline.supervisor.outcome import ERROR_CODES, Outcome, code_of
 from silkline.supervisor.process import STDERR_TAIL_BYTES, CannotStart, Runner
-from silkline.supervisor.spawn import PASSED_ON, Spare, end_process, start_process
+from silkline.supervisor.spawn import INHERITED, Spare, end_process, start_process
 
 from tests.support.runner import (
     Frontier,
@@ -30,9 +33,11 @@ from tests.support.runner import (
     is_running,
     open_descriptors,
     run_job,
+    runner_of,
     start_of,
     supervise,
 )
+from tests.support.site import Site, page
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -120,12 +125,12 @@ def test_a_crawl_told_to_leave_hands_in_what_is_open_and_goes_on_later_where_it_
 
 def test_a_command_reaches_a_runner_between_two_checkpoints() -> None:
     async def pause_when_open() -> None:
-        async with Runner(start_of(pages=50, slow=1, slow_ms=300)) as runner:
+        async with runner_of(start_of(pages=50, slow=1, slow_ms=300)) as runner:
             frontier = Frontier()
 
             def watch(runner: Runner, message: protocol.FromRunner) -> None:
                 if isinstance(message, protocol.Begun):
-                    runner.tell(protocol.NewCommand(command='pause'))
+                    runner.send_command('pause')
                     frontier.command = 'pause'
 
             outcome = await supervise(runner, frontier, watch=watch)
@@ -145,7 +150,7 @@ def test_a_runner_resumed_while_it_hands_in_goes_on_with_the_urls_it_holds() -> 
         ended += isinstance(message, protocol.Finished)
         if ended == 20 and isinstance(message, protocol.Finished):
             # The frontier knows better: its next answer says continue.
-            runner.tell(protocol.NewCommand(command='pause'))
+            runner.send_command('pause')
 
     outcome = crawl(start_of(pages=100, delay_ms=2), frontier, watch=pause_once)
 
@@ -167,51 +172,54 @@ def test_a_runner_told_to_cancel_ends_without_a_word() -> None:
     assert outcome.error_code == 'exited:0'
 
 
-def test_a_fetcher_that_is_not_here_fails_the_job_for_good() -> None:
-    outcome = crawl(start_of(payload={'fetcher': 'no_such'}))
+@pytest.mark.parametrize('name', ['no_such', 'null'])
+def test_a_fetcher_that_is_not_installed_fails_the_job_for_good(name: str) -> None:
+    outcome = crawl(start_of(payload={'fetcher': name}))
     assert (outcome.error_code, outcome.is_retryable) == ('payload', False)
     assert outcome.error_message is not None
-    assert outcome.error_message.startswith("no fetcher 'no_such'")
+    assert outcome.error_message.startswith(f'no fetcher {name!r}')
 
 
 # Ends that were not meant
 
 
+# What page 6 does, the limits, the error code, whether the job is retried, a part of the message.
 ENDS = [
-    ('memory', {}, 'oom', True),
-    ('SIGSEGV', {}, 'crashed:SIGSEGV', True),
-    ('SIGABRT', {}, 'crashed:SIGABRT', True),
-    ('SIGKILL', {}, 'crashed:SIGKILL', True),
-    ('SIGABRT', {'processes': 5}, 'crashed:SIGABRT', True),
-    ('exit:3', {'processes': 5}, 'exited:3', True),
-    ('memory', {'processes': 5}, 'oom', True),
-    ('hang', {'stall_seconds': 2}, 'stalled', True),
-    ('busy', {'stall_seconds': 2}, 'stalled', True),
-    ('busy', {'cpu_seconds': 1}, 'cpu', True),
-    ('busy', {'wall_seconds': 2}, 'timeout', False),
-    ('wait', {'wall_seconds': 2, 'stall_seconds': 30}, 'timeout', False),
-    ('exit:0', {}, 'exited:0', True),
-    ('exit:3', {}, 'exited:3', True),
-    ('raise', {}, 'failed', True),
-    ('fork', {}, 'failed', True),
-    ('fork', {'processes': 20}, 'processes', True),
-    ('flood', {}, 'protocol', True),
-    ('garbage', {}, 'protocol', True),
-    ('huge', {}, 'protocol', True),
-    ('stderr', {}, 'exited:1', True),
-    ('silent', {'exit_seconds': 0.5}, 'protocol', True),
+    ('memory', {}, 'oom', True, ''),
+    ('SIGSEGV', {}, 'crashed:SIGSEGV', True, 'in misbehave'),
+    ('SIGABRT', {}, 'crashed:SIGABRT', True, ''),
+    ('SIGKILL', {}, 'crashed:SIGKILL', True, ''),
+    ('SIGABRT', {'processes': 5}, 'crashed:SIGABRT', True, ''),
+    ('exit:3', {'processes': 5}, 'exited:3', True, ''),
+    ('memory', {'processes': 5}, 'oom', True, ''),
+    ('hang', {'stall_seconds': 2}, 'stalled', True, 'in hang'),
+    ('busy', {'stall_seconds': 2}, 'stalled', True, ''),
+    ('busy', {'cpu_seconds': 1}, 'cpu', True, 'in be_busy'),
+    ('busy', {'wall_seconds': 2}, 'timeout', False, 'in be_busy'),
+    ('wait', {'wall_seconds': 2, 'stall_seconds': 30}, 'timeout', False, ''),
+    ('exit:0', {}, 'exited:0', True, ''),
+    ('exit:3', {}, 'exited:3', True, ''),
+    ('raise:so it is', {}, 'failed', True, 'RuntimeError: so it is'),
+    ('fork', {}, 'failed', True, ''),
+    ('fork', {'processes': 20}, 'processes', True, ''),
+    ('flood', {}, 'protocol', True, ''),
+    ('garbage', {}, 'protocol', True, ''),
+    ('huge', {}, 'protocol', True, ''),
+    ('stderr', {}, 'exited:1', True, ''),
+    ('silent', {'exit_seconds': 0.5}, 'protocol', True, ''),
 ]
 
 
-@pytest.mark.parametrize(('crash', 'changed', 'code', 'is_retryable'), ENDS)
-def test_a_page_that_breaks_its_runner_gives_the_job_this_code(
-    crash: str, changed: dict[str, Any], code: str, is_retryable: bool
+@pytest.mark.parametrize(('crash', 'changed', 'code', 'is_retryable', 'line'), ENDS)
+def test_a_page_that_breaks_its_runner_gives_the_job_a_code_and_says_where(
+    crash: str, changed: dict[str, Any], code: str, is_retryable: bool, line: str
 ) -> None:
     frontier = Frontier()
     start = start_of(pages=40, crash=crash, crash_at=6, limits=limits_of(**changed))
     outcome = crawl(start, frontier)
     assert outcome.error_code == code, outcome
     assert outcome.is_retryable is is_retryable
+    assert line in (outcome.error_message or '')
     assert outcome.done is None
     # What was finished before is handed in: only what was in flight is lost.
     assert 1 <= len(frontier.ended) < 40
@@ -219,27 +227,9 @@ def test_a_page_that_breaks_its_runner_gives_the_job_this_code(
 
 
 def test_every_code_is_of_the_closed_set_and_fits_the_database() -> None:
-    codes = {code for _, _, code, _ in ENDS} | set(ERROR_CODES)
+    codes = {code for _, _, code, _, _ in ENDS} | set(ERROR_CODES)
     assert {code.partition(':')[0] for code in codes} <= set(ERROR_CODES)
     assert all(re.fullmatch('[A-Za-z0-9_:.-]{1,100}', code) for code in codes)
-
-
-@pytest.mark.parametrize(
-    ('crash', 'changed', 'line'),
-    [
-        ('hang', {'stall_seconds': 2}, 'in hang'),
-        ('busy', {'cpu_seconds': 1}, 'in be_busy'),
-        ('busy', {'wall_seconds': 2}, 'in be_busy'),
-        ('SIGSEGV', {}, 'in misbehave'),
-        ('raise:so it is', {}, 'RuntimeError: so it is'),
-    ],
-)
-def test_the_message_tells_where_the_crawl_was(
-    crash: str, changed: dict[str, Any], line: str
-) -> None:
-    outcome = crawl(start_of(crash=crash, limits=limits_of(**changed)))
-    assert outcome.error_message is not None
-    assert line in outcome.error_message
 
 
 def test_the_end_of_stderr_is_kept_and_no_more() -> None:
@@ -290,7 +280,7 @@ def test_a_program_that_is_no_runner_is_a_start_that_failed() -> None:
 # Says that it is alive, and reads nothing after its job.
 DEAF = """
 import os, time
-from worker import pipe
+from silkline import framing, protocol
 os.write(1, framing.encode(protocol.WantTasks(count=1)))
 while True:
     os.write(1, framing.encode(protocol.Alive()))
@@ -302,11 +292,10 @@ def test_a_runner_that_reads_nothing_is_stalled_though_it_speaks() -> None:
     async def answer_at_length() -> Outcome:
         start = start_of(limits=limits_of(stall_seconds=1))
         answer = protocol.Tasks(redirected_starts=['x' * 1000] * 1000)
-        program = f'import sys; sys.path.insert(0, {str(ROOT)!r}){DEAF}'
-        async with Runner(start, command=[sys.executable, '-c', program]) as runner:
+        async with Runner(start, command=[sys.executable, '-c', DEAF]) as runner:
             async for message in runner.messages():
                 if isinstance(message, protocol.WantTasks):
-                    await runner.send(answer)
+                    await runner.send_tasks(msgspec.to_builtins(answer))
             return await runner.wait()
 
     outcome = asyncio.run(asyncio.wait_for(answer_at_length(), 60))
@@ -372,7 +361,7 @@ def test_without_a_free_descriptor_a_runner_is_not_started_and_nothing_leaks() -
         os.close(lowest)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, hard))
         try:
-            async with Runner(start_of()):
+            async with runner_of(start_of()):
                 return True
         except CannotStart:
             return False
@@ -391,7 +380,7 @@ def test_without_a_free_descriptor_a_runner_is_not_started_and_nothing_leaks() -
         (-signal.SIGKILL, False, 'crashed:SIGKILL'),
         (-signal.SIGSEGV, True, 'crashed:SIGSEGV'),
         (-63, False, 'crashed:SIG63'),
-        (OUT_OF_MEMORY, False, 'oom'),
+        (EXIT_OUT_OF_MEMORY, False, 'oom'),
     ],
 )
 def test_a_kill_by_the_kernel_for_memory_is_told_apart(
@@ -429,7 +418,7 @@ def test_killing_a_runner_kills_children_in_other_groups_and_sessions() -> None:
     async def kill_when_they_are_there() -> set[int]:
         limits = limits_of(processes=30)
         start = start_of(pages=3000, crash='children:8', delay_ms=5, limits=limits)
-        async with Runner(start) as runner:
+        async with runner_of(start) as runner:
             seen: set[int] = set()
 
             def watch(_: Runner, message: protocol.FromRunner) -> None:
@@ -451,9 +440,9 @@ def test_killing_a_runner_kills_children_in_other_groups_and_sessions() -> None:
 ADOPTER = """
 import os, signal
 from tests.support.runner import children_of, crawl, is_running, start_of
-from worker import pipe
-from silkline.runner.isolation import adopt_orphans, descendants
-from silkline.supervisor.spawn import end_orphans
+from silkline import protocol
+from silkline.linux import adopt_orphans, descendants
+from silkline.supervisor.spawn import kill_orphans
 
 adopt_orphans()
 seen = set()
@@ -464,7 +453,7 @@ def watch(runner, message):
             os.kill(runner.pid, signal.SIGKILL)
 limits = protocol.Limits(processes=30)
 outcome = crawl(start_of(pages=9999, delay_ms=1, crash='children:8', limits=limits), watch=watch)
-while end_orphans():
+while kill_orphans():
     pass
 print(outcome.error_code, [pid for pid in seen if is_running(pid)], children_of(os.getpid()))
 """
@@ -479,15 +468,14 @@ def test_children_of_a_warden_that_was_killed_are_found_killed_and_reaped() -> N
 
 PARENT = """
 import asyncio, sys
-from tests.support.runner import Frontier, start_of, supervise
-from worker import pipe
-from silkline.runner.isolation import descendants
-from silkline.supervisor.process import Runner
+from tests.support.runner import Frontier, runner_of, start_of, supervise
+from silkline import protocol
+from silkline.linux import descendants
 
 async def main():
     limits = protocol.Limits(processes=int(sys.argv[1]))
     start = start_of(pages=100000, delay_ms=1, crash=sys.argv[2], crash_at=3, limits=limits)
-    async with Runner(start) as runner:
+    async with runner_of(start) as runner:
         told = 0
         def watch(runner, message):
             nonlocal told
@@ -547,6 +535,8 @@ def cpu_seconds(pid: int) -> float:
 # What a runner can see
 
 
+# What uvloop opens besides: the last is not on every kernel.
+LOOP = {'anon_inode:[eventpoll]', 'anon_inode:[eventfd]', 'anon_inode:[io_uring]'}
 SECRETS = (
     'SUPABASE_SECRET_KEY',
     'SUPABASE_SERVICE_ROLE_KEY',
@@ -578,19 +568,18 @@ def test_a_runner_holds_no_key_and_only_its_own_pipes(
         os.set_inheritable(file.fileno(), True)
         crawl(start_of(pages=50, delay_ms=5), watch=look)
     ((command, environment, descriptors),) = seen
-    assert set(environment) - set(PASSED_ON) == {'PATH', 'LANG', 'TMPDIR', 'SILKLINE_RUNNER'}
-    assert not any('KEY' in name or 'TOKEN' in name for name in PASSED_ON)
+    assert set(environment) - set(INHERITED) == {'PATH', 'LANG', 'TMPDIR', 'SILKLINE_RUNNER'}
+    assert not any('KEY' in name or 'TOKEN' in name for name in INHERITED)
     assert 'sb_secret' not in command
-    # 0 to 2, two pipes to the supervisor, and the event loop's selector and its pair of sockets.
-    kinds = sorted(re.sub(r'\d+', '', target) for target in descriptors.values())
     assert descriptors['0'] == '/dev/null'
     assert descriptors['1'] == descriptors['2']
-    assert kinds == [
-        '/dev/null',
-        'anon_inode:[eventpoll]',
-        *['pipe:[]'] * 4,
-        *['socket:[]'] * 2,
-    ]
+    # The event loop has pipes and sockets of its own, and holds both of their ends.
+    opened = Counter(target for number, target in descriptors.items() if int(number) > 2)
+    kinds = Counter(re.sub(r'\d+', '', target) for target in opened.elements())
+    assert kinds.keys() <= {*LOOP, 'pipe:[]', 'socket:[]', '/dev/null'}
+    assert kinds['socket:[]'] == 2
+    pipes = [target for target in opened if target.startswith('pipe:')]
+    assert len([pipe for pipe in pipes if opened[pipe] == 1]) == 2
 
 
 def test_a_runner_has_its_limits_and_no_capability_but_roots_files() -> None:
@@ -627,16 +616,17 @@ def test_a_runner_has_its_limits_and_no_capability_but_roots_files() -> None:
 
 def test_a_runner_started_ahead_crawls_behind_the_same_walls() -> None:
     spare = Spare()
-    seen: list[tuple[int, str, str]] = []
+    seen: list[tuple[int, list[str], str]] = []
 
     def look(runner: Runner, message: protocol.FromRunner) -> None:
         if isinstance(message, protocol.Finished) and not seen:
             proc = Path(f'/proc/{runner.pid}')
-            seen.append((runner.pid, (proc / 'status').read_text(), (proc / 'limits').read_text()))
+            threads = [path.read_text() for path in proc.glob('task/*/status')]
+            seen.append((runner.pid, threads, (proc / 'limits').read_text()))
 
-    async def run() -> Outcome:
+    async def run(site: Site) -> Outcome:
         limits = limits_of(memory_bytes=99 * MEGABYTE, open_files=77)
-        async with Runner(start_of(pages=30, limits=limits), spare=spare) as runner:
+        async with Runner(http_start(site, limits), spare=spare) as runner:
             return await supervise(runner, Frontier(), watch=look)
 
     before = children_of(os.getpid())
@@ -644,18 +634,29 @@ def test_a_runner_started_ahead_crawls_behind_the_same_walls() -> None:
     spare.keep()
     (ahead,) = children_of(os.getpid()) - before
     wait_until(lambda: is_loaded(ahead), what='a runner that waits')
-    outcome = asyncio.run(run())
+    with Site({'/': page('/a'), '/a': page()}) as site:
+        outcome = asyncio.run(run(site))
 
     assert outcome.done is not None
-    ((pid, status, limits),) = seen
+    ((pid, threads, limits),) = seen
     assert pid == ahead
-    assert 'NoNewPrivs:\t1' in status
-    assert 'Seccomp:\t2' in status
-    # A thread that had been there before would have none of both.
-    assert 'Threads:\t1' in status
+    # A thread from before the job would have neither.
+    assert all('NoNewPrivs:\t1' in status for status in threads)
+    assert all('Seccomp:\t2' in status for status in threads)
     assert re.search(rf'Max data size +{99 * MEGABYTE} +{99 * MEGABYTE}', limits)
     assert re.search(r'Max open files +77 +77', limits)
     assert spare.take() is None
+
+
+def http_start(site: Site, limits: protocol.Limits) -> protocol.Start:
+    """A job for the fetcher `http`: a runner started ahead has no plugins."""
+    return protocol.Start(
+        job_id=uuid4(),
+        kind='crawl',
+        payload={'url': f'{site.url}/', 'obey_robots': False},
+        limits=limits,
+        allow_networks=['127.0.0.1/32'],
+    )
 
 
 def is_loaded(pid: int) -> bool:
@@ -689,12 +690,13 @@ def test_a_runner_with_children_is_not_the_one_started_ahead() -> None:
         if not environments:
             environments.append(Path(f'/proc/{runner.pid}/environ').read_text())
 
-    async def run() -> None:
-        start = start_of(pages=3, limits=limits_of(processes=5))
+    async def run(site: Site) -> None:
+        start = http_start(site, limits_of(processes=5))
         async with Runner(start, spare=spare) as runner:
             await supervise(runner, Frontier(), watch=look)
 
-    asyncio.run(run())
+    with Site({'/': page()}) as site:
+        asyncio.run(run(site))
     # It has a directory of its own, from its start.
     assert 'silkline-runner-' in environments[0]
     taken = spare.take()
@@ -747,7 +749,7 @@ def test_a_runner_finds_what_is_named_from_the_directory_of_its_supervisor(
 
 def test_a_supervisor_that_hides_cannot_be_read_by_its_runner() -> None:
     program = (
-        'from silkline.runner.isolation import hide_environment\n'
+        'from silkline.linux import hide_environment\n'
         'from tests.support.runner import crawl, start_of\n'
         'hide_environment(); outcome = crawl(start_of(crash="snoop"))\n'
         'print(outcome.error_message)'
@@ -779,12 +781,11 @@ def test_a_runner_takes_no_module_from_the_directory_or_the_environment(
 
 def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> None:
     shutil.copytree(ROOT / 'worker/silkline', directory / 'silkline')
-    null = directory / 'silkline/crawl/fetchers/null.py'
-    null.write_text(null.read_text().replace("f'Page {site.page}'", "'a copy'"))
+    with (directory / 'silkline/__init__.py').open('a') as module:
+        module.write("import sys; sys.stderr.write('a copy\\n')\n")
     program = (
-        'from tests.support.runner import Frontier, crawl, start_of\n'
-        'frontier = Frontier(); crawl(start_of(pages=5), frontier)\n'
-        'print({finished.page.title for finished in frontier.ended.values()})'
+        'from tests.support.runner import crawl, start_of\n'
+        'print(crawl(start_of(crash="exit:1")).error_message)'
     )
     told = subprocess.run(
         [sys.executable, '-c', program],
@@ -794,7 +795,7 @@ def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> N
         text=True,
         check=True,
     )
-    assert told.stdout == "{'a copy'}\n"
+    assert 'a copy' in told.stdout
 
 
 # Clock, cancellation, company
@@ -805,7 +806,7 @@ def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_
         limits = limits_of(stall_seconds=2)
         start = start_of(pages=40, links=39, bytes=2 * MEGABYTE, limits=limits)
         frontier = Frontier()
-        async with Runner(start) as runner:
+        async with runner_of(start) as runner:
             status = Path(f'/proc/{runner.pid}/status')
             peak = 0
 
@@ -909,7 +910,7 @@ def test_a_runner_is_ready_within_a_moment() -> None:
 
     async def until_first_message() -> None:
         started_at = time.monotonic()
-        async with Runner(start_of(pages=10, delay_ms=5)) as runner:
+        async with runner_of(start_of(pages=10, delay_ms=5)) as runner:
 
             def watch(_: Runner, message: protocol.FromRunner) -> None:
                 if isinstance(message, protocol.Discovered) and len(taken) == len(sizes):

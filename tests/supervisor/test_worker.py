@@ -22,6 +22,7 @@ from silkline.queue.realtime import listen
 from silkline.settings import Project
 
 from tests.support.crawls import LOOPBACK
+from tests.support.plugins import python_with_generated_site
 from tests.support.runner import is_running
 from tests.support.site import Site, page
 from tests.support.stack import StackProcess, own_stack
@@ -60,6 +61,15 @@ def set_pace(queue: Queue, heartbeat_seconds: int, stale_seconds: int) -> None:
         'update crawl_settings set heartbeat_every_seconds = %s, stale_after_seconds = %s,'
         ' backoff_base_seconds = 1, backoff_cap_seconds = 1',
         [heartbeat_seconds, stale_seconds],
+    )
+
+
+def run_worker(
+    queue: Queue, state: Path, *words: str, variables: Mapping[str, str] = {}
+) -> WorkerProcess:
+    """A worker that has the fetcher `generated`."""
+    return WorkerProcess(
+        queue.stack, state, *words, variables=variables, python=python_with_generated_site()
     )
 
 
@@ -121,7 +131,7 @@ def wait_until_at_work(queue: Queue, *crawls: Crawl) -> None:
 def test_a_worker_with_a_free_slot_has_a_process_waiting_and_leaves_none(
     queue: Queue, directory: Path
 ) -> None:
-    with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
+    with run_worker(queue, directory, '--slots', '1') as worker:
         wait_until(lambda: is_idle(worker), what='a process that waits')
         [ahead] = worker.children()
         job = queue.enqueue(**STUCK)
@@ -142,7 +152,7 @@ def test_a_worker_with_a_free_slot_has_a_process_waiting_and_leaves_none(
 def test_a_killed_runner_gives_its_job_back_at_once_and_disturbs_no_other(
     queue: Queue, directory: Path
 ) -> None:
-    with WorkerProcess(queue.stack, directory, *LOOPBACK) as worker, held_crawl(queue) as hit:
+    with run_worker(queue, directory, *LOOPBACK) as worker, held_crawl(queue) as hit:
         wait_until_at_work(queue, hit)
         [runner] = worker.wait_for_runners(1)
         with held_crawl(queue) as other:
@@ -164,7 +174,7 @@ def test_a_killed_runner_gives_its_job_back_at_once_and_disturbs_no_other(
 def test_a_killed_runner_without_retries_left_fails_its_job_with_its_code(
     queue: Queue, directory: Path
 ) -> None:
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
 
         def seconds_to_fail() -> float:
             job = queue.enqueue(**STUCK)
@@ -185,7 +195,7 @@ def test_a_page_that_kills_its_process_is_convicted_and_its_job_goes_on(
 ) -> None:
     poisoned = queue.enqueue(pages=5, links=5, crash='SIGSEGV', crash_at=2)
     fine = queue.enqueue(**SHORT)
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         queue.wait_for('completed', poisoned, fine)
         assert not worker.has_ended
 
@@ -197,7 +207,7 @@ def test_a_page_that_kills_its_process_is_convicted_and_its_job_goes_on(
 def test_a_worker_without_descriptors_fails_the_job_as_start_and_lives_on(
     queue: Queue, directory: Path
 ) -> None:
-    with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
+    with run_worker(queue, directory, '--slots', '1') as worker:
         queue.wait_for('completed', queue.enqueue(**SHORT))
         wait_until(lambda: not worker.runners(), what='an idle worker')
         most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
@@ -213,7 +223,7 @@ def test_a_worker_without_descriptors_fails_the_job_as_start_and_lives_on(
 
 
 def test_a_worker_without_a_single_descriptor_left_lives_on(queue: Queue, directory: Path) -> None:
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         worker.wait_for_output('slots')
         job = queue.enqueue(**SHORT)
         queue.wait_for('completed', job)
@@ -233,12 +243,12 @@ def test_a_worker_without_a_single_descriptor_left_lives_on(queue: Queue, direct
 
 def test_a_runner_that_says_too_much_does_not_fill_the_log(queue: Queue, directory: Path) -> None:
     job = queue.enqueue(pages=3, crash='chat:20000')
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         queue.wait_for('completed', job)
         wait_until(lambda: 'completed' in worker.output)
 
         assert 100 <= worker.output.count('a line of chat') < 2000
-        assert worker.output.count('no more of its lines') == 1
+        assert worker.output.count('no more follow') == 1
 
 
 # The worker dies
@@ -249,14 +259,14 @@ def test_a_killed_worker_that_is_started_again_runs_its_jobs_at_once(
 ) -> None:
     with held_crawls(queue, 2) as crawls:
         jobs = [crawl.job for crawl in crawls]
-        with WorkerProcess(queue.stack, directory, *LOOPBACK) as worker:
+        with run_worker(queue, directory, *LOOPBACK) as worker:
             wait_until_at_work(queue, *crawls)
             runners = worker.runners()
             worker.kill()
         wait_until(lambda: is_gone(runners), what='the end of the runners')
         saved = {job: queue.finished(job) for job in jobs}
 
-        with WorkerProcess(queue.stack, directory, *LOOPBACK):
+        with run_worker(queue, directory, *LOOPBACK):
             wait_until(
                 lambda: all(queue.job(job)['attempt'] == 2 for job in jobs), what='a second attempt'
             )
@@ -274,11 +284,11 @@ def test_a_killed_workers_jobs_go_to_another_once_they_are_stale(
     set_pace(queue, HEARTBEAT_SECONDS, SOON_STALE_SECONDS)
     with (
         held_crawl(queue) as crawl,
-        WorkerProcess(queue.stack, directory / 'one', *LOOPBACK) as worker,
+        run_worker(queue, directory / 'one', *LOOPBACK) as worker,
     ):
         wait_until_at_work(queue, crawl)
         runners = worker.runners()
-        with WorkerProcess(queue.stack, directory / 'two', *LOOPBACK) as other:
+        with run_worker(queue, directory / 'two', *LOOPBACK) as other:
             other.wait_for_output('slots')
             worker.kill()
             wait_until(lambda: is_gone(runners), what='the end of the runners')
@@ -293,17 +303,17 @@ def test_a_wrong_key_does_not_cost_the_notes_of_a_killed_worker(
     queue: Queue, directory: Path
 ) -> None:
     job = queue.enqueue(**STUCK)
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         queue.wait_for_pages(3, job)
         worker.kill()
     variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': 'sb_secret_wrong'}
-    with WorkerProcess(queue.stack, directory, variables=variables) as mistaken:
+    with run_worker(queue, directory, variables=variables) as mistaken:
         assert mistaken.wait() == 1
 
     def seconds_to_run_again() -> float:
         attempt = queue.job(job)['attempt']
         started_at = time.monotonic()
-        with WorkerProcess(queue.stack, directory) as worker:
+        with run_worker(queue, directory) as worker:
             wait_until(lambda: queue.job(job)['attempt'] > attempt, what='one more attempt')
             seconds = time.monotonic() - started_at
             worker.kill()
@@ -314,13 +324,13 @@ def test_a_wrong_key_does_not_cost_the_notes_of_a_killed_worker(
 
 def test_a_damaged_note_still_gives_back_what_can_be_read(queue: Queue, directory: Path) -> None:
     job = queue.enqueue(**STUCK)
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         queue.wait_for_pages(3, job)
         worker.kill()
     [note] = directory.iterdir()
     note.write_bytes(note.read_bytes() + b'\xff' * 37 + b'01a1e38a-6f1d')
 
-    with WorkerProcess(queue.stack, directory):
+    with run_worker(queue, directory):
         wait_until(lambda: queue.job(job)['attempt'] == 2, what='a second attempt')
         wait_until(lambda: not note.exists(), what='the end of the note')
 
@@ -339,7 +349,7 @@ def test_a_job_that_cannot_be_read_fails_and_holds_up_no_other(
         "update crawl_jobs set payload = %s where kind = 'bulky'", ['{"size": 1e5000}']
     )
     second = queue.enqueue(**SHORT)
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         queue.wait_for('completed', first, second)
         assert not worker.has_ended
     [row] = queue.rows("select status, error_code from crawl_jobs where kind = 'bulky'")
@@ -354,14 +364,14 @@ def test_a_frozen_worker_that_wakes_up_late_changes_nothing(queue: Queue, direct
     set_pace(queue, HEARTBEAT_SECONDS, SOON_STALE_SECONDS)
     with (
         held_crawl(queue) as crawl,
-        WorkerProcess(queue.stack, directory / 'one', *LOOPBACK) as frozen,
+        run_worker(queue, directory / 'one', *LOOPBACK) as frozen,
     ):
         job = crawl.job
         wait_until_at_work(queue, crawl)
         runners = frozen.runners()
         frozen.send(signal.SIGSTOP)
         crawl.site.answer_all()
-        with WorkerProcess(queue.stack, directory / 'two', '--once', *LOOPBACK) as other:
+        with run_worker(queue, directory / 'two', '--once', *LOOPBACK) as other:
             assert other.wait() == 0
         queue.assert_complete_once(job, pages=PAGES)
         before = queue.job(job), queue.finished(job)
@@ -384,10 +394,10 @@ def test_sigterm_hands_in_four_jobs_and_another_worker_goes_on_where_they_were(
 ) -> None:
     with held_crawls(queue, 4) as crawls:
         jobs = [crawl.job for crawl in crawls]
-        with WorkerProcess(queue.stack, directory / 'one', *LOOPBACK) as worker:
+        with run_worker(queue, directory / 'one', *LOOPBACK) as worker:
             wait_until_at_work(queue, *crawls)
             worker.send(signal.SIGTERM)
-            worker.wait_for_output('to hand in')
+            worker.wait_for_output('to release')
             for crawl in crawls:
                 # What is open is waited for.
                 crawl.site.answer_only(len(crawl.site.log))
@@ -400,7 +410,7 @@ def test_sigterm_hands_in_four_jobs_and_another_worker_goes_on_where_they_were(
 
         for crawl in crawls:
             crawl.site.answer_all()
-        with WorkerProcess(queue.stack, directory / 'two', '--burst', *LOOPBACK) as other:
+        with run_worker(queue, directory / 'two', '--burst', *LOOPBACK) as other:
             assert other.wait() == 0
     for job in jobs:
         queue.assert_complete_once(job, pages=PAGES)
@@ -413,7 +423,7 @@ def test_a_page_that_outlasts_the_grace_is_cut_off_and_its_job_released(
     queue: Queue, directory: Path
 ) -> None:
     job = queue.enqueue(**STUCK)
-    with WorkerProcess(queue.stack, directory, '--grace', '1') as worker:
+    with run_worker(queue, directory, '--grace', '1') as worker:
         queue.wait_for_pages(3, job)
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
@@ -426,16 +436,16 @@ def test_a_second_sigterm_ends_at_once_and_the_next_worker_takes_over(
     queue: Queue, directory: Path
 ) -> None:
     job = queue.enqueue(**STUCK)
-    with WorkerProcess(queue.stack, directory, '--grace', '300') as worker:
+    with run_worker(queue, directory, '--grace', '300') as worker:
         queue.wait_for_pages(3, job)
         [runner] = worker.runners()
         worker.send(signal.SIGTERM)
-        worker.wait_for_output('to hand in')
+        worker.wait_for_output('to release')
         worker.send(signal.SIGTERM)
         assert worker.wait() == 130
     wait_until(lambda: is_gone({runner}), what='the end of its runner')
 
-    with WorkerProcess(queue.stack, directory):
+    with run_worker(queue, directory):
         wait_until(lambda: queue.job(job)['attempt'] == 2, what='a second attempt')
 
 
@@ -446,7 +456,7 @@ def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory
     # By a message: the next heartbeat would be too late.
     set_pace(queue, 30, 120)
     seconds: list[float] = []
-    with WorkerProcess(queue.stack, directory, '--slots', '1') as worker:
+    with run_worker(queue, directory, '--slots', '1') as worker:
         for _ in range(21):
             job = queue.enqueue(**STUCK)
             [runner] = worker.wait_for_runners(1)
@@ -464,7 +474,7 @@ def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory
 
 
 def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory: Path) -> None:
-    with held_crawl(queue) as crawl, WorkerProcess(queue.stack, directory, *LOOPBACK) as worker:
+    with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK) as worker:
         job = crawl.job
         wait_until_at_work(queue, crawl)
         queue.press('pause', job)
@@ -484,7 +494,7 @@ def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory:
 
 
 def test_a_pause_does_not_wait_for_a_slow_page(queue: Queue, directory: Path) -> None:
-    with WorkerProcess(queue.stack, directory):
+    with run_worker(queue, directory):
 
         def seconds_to_pause() -> float:
             job = queue.enqueue(**STUCK)
@@ -503,7 +513,7 @@ def test_pausing_and_resuming_in_quick_succession_loses_nothing(
     queue: Queue, directory: Path
 ) -> None:
     set_pace(queue, 10, 120)
-    with held_crawl(queue, answered=2) as crawl, WorkerProcess(queue.stack, directory, *LOOPBACK):
+    with held_crawl(queue, answered=2) as crawl, run_worker(queue, directory, *LOOPBACK):
         for count in range(2, 14, 2):
             wait_until(lambda count=count: len(crawl.site.log) > count, what='a request more')
             queue.press('pause', crawl.job)
@@ -515,7 +525,7 @@ def test_pausing_and_resuming_in_quick_succession_loses_nothing(
 
 
 def test_a_stopped_job_keeps_what_it_has(queue: Queue, directory: Path) -> None:
-    with held_crawl(queue) as crawl, WorkerProcess(queue.stack, directory, *LOOPBACK):
+    with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK):
         wait_until_at_work(queue, crawl)
         queue.press('stop', crawl.job)
         wait_until(lambda: not queue.progress(crawl.job)['is_saving'], what='saved')
@@ -533,7 +543,7 @@ def test_progress_that_is_told_counts_the_whole_job(queue: Queue, directory: Pat
     with (
         held_crawl(queue) as crawl,
         listening(queue, crawl.job, told),
-        WorkerProcess(queue.stack, directory, *LOOPBACK),
+        run_worker(queue, directory, *LOOPBACK),
     ):
         job = crawl.job
         wait_until_at_work(queue, crawl)
@@ -582,7 +592,7 @@ def listening(queue: Queue, job: str, told: list[Mapping[str, Any]]) -> Generato
 def test_a_worker_outlives_the_database(queue: Queue, directory: Path) -> None:
     with (
         held_crawls(queue, 2) as crawls,
-        WorkerProcess(queue.stack, directory, *LOOPBACK) as worker,
+        run_worker(queue, directory, *LOOPBACK) as worker,
     ):
         jobs = [crawl.job for crawl in crawls]
         wait_until_at_work(queue, *crawls)
@@ -602,7 +612,7 @@ def test_a_worker_outlives_the_database(queue: Queue, directory: Path) -> None:
 def test_a_worker_outlives_the_whole_stack(queue: Queue, directory: Path) -> None:
     with (
         held_crawls(queue, 2) as crawls,
-        WorkerProcess(queue.stack, directory, *LOOPBACK) as worker,
+        run_worker(queue, directory, *LOOPBACK) as worker,
     ):
         jobs = [crawl.job for crawl in crawls]
         wait_until_at_work(queue, *crawls)
@@ -624,7 +634,7 @@ def test_a_worker_that_is_cut_off_ends_its_runners_before_its_leases_end(
 ) -> None:
     # A quarter of it is the margin, and that is enough for a busy machine.
     set_pace(queue, HEARTBEAT_SECONDS, 8)
-    with held_crawl(queue) as crawl, WorkerProcess(queue.stack, directory, *LOOPBACK) as worker:
+    with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK) as worker:
         wait_until_at_work(queue, crawl)
         runners = worker.runners()
         # Frozen, it takes connections and answers none: the worst way to be away.
@@ -643,7 +653,7 @@ def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
     queue: Queue, directory: Path
 ) -> None:
     with held_crawl(queue) as crawl:
-        with WorkerProcess(queue.stack, directory, '--grace', '2', *LOOPBACK) as worker:
+        with run_worker(queue, directory, '--grace', '2', *LOOPBACK) as worker:
             wait_until_at_work(queue, crawl)
             os.kill(queue.stack.pid, signal.SIGSTOP)
             try:
@@ -653,7 +663,7 @@ def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
                 os.kill(queue.stack.pid, signal.SIGCONT)
 
         crawl.site.answer_all()
-        with WorkerProcess(queue.stack, directory, *LOOPBACK):
+        with run_worker(queue, directory, *LOOPBACK):
             queue.wait_for('completed', crawl.job)
     assert queue.job(crawl.job)['attempt'] == 2
     queue.assert_complete_once(crawl.job, pages=PAGES)
@@ -663,7 +673,7 @@ def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
 
 
 def test_many_jobs_leave_no_zombie_and_no_descriptor(queue: Queue, directory: Path) -> None:
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         queue.wait_for('completed', *[queue.enqueue(pages=3) for _ in range(4)])
         wait_until(lambda: is_idle(worker), what='an idle worker')
         before = len(worker.descriptors())
@@ -680,8 +690,8 @@ def test_two_workers_share_a_queue_and_run_no_job_twice(queue: Queue, directory:
     jobs = [queue.enqueue(pages=5, delay_ms=50) for _ in range(16)]
     words = ('--burst', '--slots', '2')
     with (
-        WorkerProcess(queue.stack, directory, *words) as one,
-        WorkerProcess(queue.stack, directory, *words) as two,
+        run_worker(queue, directory, *words) as one,
+        run_worker(queue, directory, *words) as two,
     ):
         assert (one.wait(), two.wait()) == (0, 0)
         for job in jobs:
@@ -694,14 +704,14 @@ def test_two_workers_share_a_queue_and_run_no_job_twice(queue: Queue, directory:
 
 def test_once_is_one_job(queue: Queue, directory: Path) -> None:
     jobs = [queue.enqueue(pages=3) for _ in range(2)]
-    with WorkerProcess(queue.stack, directory, '--once') as worker:
+    with run_worker(queue, directory, '--once') as worker:
         assert worker.wait() == 0
 
     assert [queue.status(job) for job in jobs] == ['completed', 'pending']
 
 
 def test_a_worker_that_has_ended_is_not_waited_for(queue: Queue, directory: Path) -> None:
-    with WorkerProcess(queue.stack, directory) as worker:
+    with run_worker(queue, directory) as worker:
         worker.wait_for_output('slots')
         worker_id = worker.output.partition('worker ')[2].partition(':')[0]
         wait_until(lambda: worker_id in fleet(queue), what='the worker to be known')
@@ -722,7 +732,7 @@ def test_a_worker_that_reaches_no_api_says_so_and_ends_with_3(
     queue: Queue, directory: Path
 ) -> None:
     variables = {'SUPABASE_URL': 'http://127.0.0.1:9', 'SUPABASE_SECRET_KEY': 'sb_secret_x'}
-    with WorkerProcess(queue.stack, directory, variables=variables) as worker:
+    with run_worker(queue, directory, variables=variables) as worker:
         assert worker.wait() == 3
 
         assert 'http://127.0.0.1:9 does not answer' in worker.output
@@ -734,7 +744,7 @@ def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
 ) -> None:
     key = f'sb_secret_{uuid4().hex}'
     variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': key}
-    with WorkerProcess(queue.stack, directory, variables=variables) as worker:
+    with run_worker(queue, directory, variables=variables) as worker:
         assert worker.wait() == 1
 
         assert 'Invalid API key' in worker.output
@@ -744,7 +754,7 @@ def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
 
 def test_a_state_directory_that_cannot_be_made_is_named(queue: Queue, directory: Path) -> None:
     (directory / 'file').touch()
-    with WorkerProcess(queue.stack, directory / 'file') as worker:
+    with run_worker(queue, directory / 'file') as worker:
         assert worker.wait() == 2
 
         assert str(directory / 'file') in worker.output
@@ -757,7 +767,7 @@ def test_a_state_directory_that_cannot_be_made_is_named(queue: Queue, directory:
 def test_a_runner_has_no_key_and_nothing_open_but_its_pipes(queue: Queue, directory: Path) -> None:
     key = queue.stack.variables['SUPABASE_SECRET_KEY']
     variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': key}
-    with WorkerProcess(queue.stack, directory, variables=variables) as worker:
+    with run_worker(queue, directory, variables=variables) as worker:
         queue.wait_for_pages(3, queue.enqueue(**STUCK))
         [runner] = worker.runners()
         home = Path(f'/proc/{runner}')

@@ -10,24 +10,30 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
+import msgspec
 from silkline import protocol
-from silkline.runner.isolation import processes
+from silkline.linux import processes
 from silkline.supervisor.checkpoints import Batch
 from silkline.supervisor.outcome import Outcome
 from silkline.supervisor.process import Runner
+from silkline.supervisor.spawn import default_command
+
+from tests.support.plugins import GENERATED, python_with_generated_site
 
 
 def start_of(
     *, limits: protocol.Limits | None = None, payload: dict[str, Any] | None = None, **site: Any
 ) -> protocol.Start:
-    """A job over a generated site; the keywords are the options of the fetcher `null`."""
-    url = f'https://null.example/?{urlencode(site)}'
+    """A job over a generated site; the keywords are the options in `generated_site.py`."""
+    url = f'https://generated.example/?{urlencode(site)}'
     return protocol.Start(
         job_id=uuid4(),
         kind='crawl',
-        payload={'url': url, 'fetcher': 'null', 'concurrency': 4, **(payload or {})},
+        payload={**GENERATED, 'url': url, 'concurrency': 4, **(payload or {})},
         limits=limits or protocol.Limits(memory_bytes=256 * 1024 * 1024, stall_seconds=20),
         alive_seconds=0.2,
+        # No hooks: they need not be looked for. A fetcher that a job names is found anyway.
+        has_plugins=False,
     )
 
 
@@ -92,25 +98,30 @@ Watcher = Callable[[Runner, protocol.FromRunner], None]
 
 async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None = None) -> Outcome:
     """Serve a runner until it ends, as the worker does; hand in even what came before a crash."""
-    batch = Batch()
+    batch = Batch(seq=1)
     async for message in runner.messages():
         if watch is not None:
             watch(runner, message)
         batch.add(message)
         if isinstance(message, protocol.WantTasks):
             answer = frontier.check_in(batch, message.count)
-            batch = Batch()
-            await runner.send(answer)
+            batch = Batch(seq=batch.seq + 1)
+            await runner.send_tasks(msgspec.to_builtins(answer))
     frontier.check_in(batch, 0)
     outcome = await runner.wait()
     frontier.release()
     return outcome
 
 
+def runner_of(start: protocol.Start) -> Runner:
+    """A runner that has the fetcher `generated`."""
+    return Runner(start, command=[python_with_generated_site(), *default_command()[1:]])
+
+
 async def run_job(
     start: protocol.Start, frontier: Frontier | None = None, *, watch: Watcher | None = None
 ) -> Outcome:
-    async with Runner(start) as runner:
+    async with runner_of(start) as runner:
         return await supervise(runner, frontier or Frontier(), watch=watch)
 
 

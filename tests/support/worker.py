@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,10 @@ from uuid import uuid4
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
-from silkline.runner.isolation import processes
+from silkline.linux import processes
 
-from tests.support.stack import SILKLINE, StackProcess
+from tests.support.plugins import GENERATED
+from tests.support.stack import StackProcess
 from tests.support.waiting import wait_until
 
 OPEN = ['pending', 'processing', 'paused']
@@ -25,7 +27,12 @@ class WorkerProcess:
     """A worker with a state directory; `output` is what it has said so far."""
 
     def __init__(
-        self, stack: StackProcess, state: Path, *words: str, variables: Mapping[str, str] = {}
+        self,
+        stack: StackProcess,
+        state: Path,
+        *words: str,
+        variables: Mapping[str, str] = {},
+        python: str = sys.executable,
     ) -> None:
         self.output = ''
         kept = {
@@ -34,7 +41,7 @@ class WorkerProcess:
             if not name.startswith(('SUPABASE_', 'SILKLINE_'))
         }
         self._process = subprocess.Popen(
-            [*SILKLINE, 'worker', '--state', str(state), *words],
+            [python, '-m', 'silkline', 'worker', '--state', str(state), *words],
             cwd=stack.directory.parent,
             env={**kept, **variables},
             stdout=subprocess.PIPE,
@@ -128,9 +135,9 @@ class Queue:
         self._connection: psycopg.Connection[DictRow] | None = None
 
     def enqueue(self, *, concurrency: int = 2, **site: Any) -> str:
-        """A generated site (`worker/silkline/crawl/fetchers/null.py`) on a host of its own."""
+        """Enqueue a crawl of a generated site on its own host; see `generated_site.py`."""
         url = f'https://{uuid4().hex}.example/?{urlencode(site)}'
-        payload = {'url': url, 'fetcher': 'null', 'concurrency': concurrency}
+        payload = {**GENERATED, 'url': url, 'concurrency': concurrency}
         return self.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
 
     def press(self, button: str, job: str) -> None:

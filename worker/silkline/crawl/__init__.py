@@ -8,7 +8,7 @@ hosts.py        when each host may be asked again          manners.py   robots.p
 strategies.py   where a crawl begins, what it follows      retries.py   what is tried again
 scope.py traps.py seen.py urls.py                          which links are followed, and their keys
 
-http.py         a request and what its answer means        null.py      a generated site
+http.py         a request and what its answer means
 egress.py       the only way out; addresses.py, resolver.py, exchange.py, connection.py, bodies.py
                 behind it; tls.py says whom it trusts, egress_errors.py what goes wrong
 browser.py      pages that need one; chromium.py, proxy.py behind it

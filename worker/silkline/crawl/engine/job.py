@@ -1,7 +1,7 @@
 """One job: which parts of the crawl it needs, put together.
 
 `loop.py` is where to read on: it leases URLs, lets `hosts.py` say when each may be fetched, has a
-fetcher fetch it (`http.py` through `egress.py`, or `null.py`), and hands in what came of it
+fetcher fetch it (`http.py` through `egress.py`), and hands in what came of it
 (`frontier.py`). Imports stand where they are needed: whoever waits for the first page waits for
 them.
 """
@@ -104,13 +104,8 @@ async def fetcher_for(
     options: CrawlOptions,
     channel: protocol.Channel,
     kind: 'PluginJobKind | None',
-) -> 'AsyncGenerator[tuple[Fetcher, Egress | None]]':
+) -> 'AsyncGenerator[tuple[Fetcher, Egress]]':
     """The fetcher that the job names, open as long as the crawl runs, and its way out."""
-    if options.fetcher == 'null':
-        from silkline.crawl.fetchers.null import NullFetcher
-
-        yield NullFetcher(), None
-        return
     from silkline.crawl.net.tls import SystemTrust, no_certificates
 
     with no_certificates():
@@ -137,13 +132,10 @@ async def way_for(options: CrawlOptions, egress: 'Egress') -> 'AsyncGenerator[Fe
     if options.fetcher == 'http':
         yield egress.fetch
     elif options.fetcher == 'browser':
-        from silkline.crawl.fetchers.browser import BrowserMissing, open_browser
+        from silkline.crawl.fetchers.browser import open_browser
 
-        try:
-            async with open_browser(egress) as get:
-                yield get
-        except BrowserMissing as error:
-            raise CrawlError(str(error)) from error
+        async with open_browser(egress) as get:
+            yield get
     else:
         from silkline.crawl.fetchers.plugin import open_fetcher
 
