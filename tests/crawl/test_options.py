@@ -6,7 +6,7 @@ from silkline.crawl.options import CrawlError, CrawlOptions
 
 @pytest.mark.parametrize('user_agent', ['a\r\nX-Bad: 1', 'a\tb', 'a\0', '\x7f', 'a\x85'])
 def test_a_user_agent_that_no_header_can_carry_fails_the_job(user_agent: str) -> None:
-    with pytest.raises(CrawlError, match='user_agent has control characters'):
+    with pytest.raises(CrawlError, match='user_agent must not contain control characters'):
         CrawlOptions.read({'url': 'https://a.example/', 'user_agent': user_agent})
 
 

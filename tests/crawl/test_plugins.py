@@ -247,9 +247,9 @@ def test_every_page_passes_the_hooks_and_broken_plugins_are_left_out_and_named(
     assert outcome.done is not None
     assert page_at(urls, '/').metadata['words'] > 2
     assert [line.split(':')[0] for line in said] == [
-        'plugin future is left out',
-        'plugin lame is left out',
-        'plugin missing is left out',
+        'skipped plugin future',
+        'skipped plugin lame',
+        'skipped plugin missing',
     ]
 
 
@@ -283,17 +283,17 @@ def test_a_fetcher_that_breaks_fails_the_page_and_not_the_job(plugins: Path) -> 
     with Site({'/': page()}) as site:
         outcome, urls, _ = crawl(plugins, site, fetcher='faulty')
     assert outcome.done is not None
-    assert urls['/'].error == "the fetcher 'faulty' broke: RuntimeError: no way"
+    assert urls['/'].error == "the fetcher 'faulty' failed: RuntimeError: no way"
 
 
 @pytest.mark.parametrize(
     ('fetcher', 'words'),
     [
-        ('nothing', 'broke: TypeError: it answered with NoneType'),
-        ('text', 'broke: TypeError: the body of its response is of type str'),
-        ('cancelled', 'broke: CancelledError'),
-        ('ending', 'broke: SystemExit: 3'),
-        ('wordy', 'broke: RuntimeError: word word'),
+        ('nothing', 'failed: TypeError: expected a Response, got NoneType'),
+        ('text', 'failed: TypeError: the body of its response has type str'),
+        ('cancelled', 'failed: CancelledError'),
+        ('ending', 'failed: SystemExit: 3'),
+        ('wordy', 'failed: RuntimeError: word word'),
     ],
 )
 def test_a_fetcher_may_do_what_it_likes_and_costs_one_page(
@@ -315,7 +315,7 @@ def test_a_fetcher_that_hangs_costs_one_page(plugins: Path) -> None:
         outcome, urls, _ = crawl(plugins, site, fetcher='hanging', timeout_seconds=1, tries=1)
     assert outcome.done is not None
     assert urls['/b'].status == 'done'
-    assert urls['/a'].error == "the fetcher 'hanging' did not answer within 6 s"
+    assert urls['/a'].error == "the fetcher 'hanging' did not return within 6 s"
 
 
 def test_headers_of_a_fetcher_are_found_in_any_case(plugins: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_fetcher_that_does_not_open_fails_the_job_and_one_that_does_not_close_
     with Site({'/': page()}) as site:
         outcome, _, _ = crawl(plugins, site, fetcher='shut')
         assert outcome.error_code == 'payload'
-        assert "the fetcher 'shut' does not open: RuntimeError: no key" in (
+        assert "the fetcher 'shut' failed to open: RuntimeError: no key" in (
             outcome.error_message or ''
         )
         outcome, urls, _ = crawl(plugins, site, fetcher='slamming')
@@ -354,10 +354,10 @@ def test_a_kind_of_jobs_that_breaks_costs_the_pages_it_breaks_on(plugins: Path) 
         outcome, urls, _ = crawl(plugins, site, kind='strange')
     assert page_at(urls, '/').title == 'Good'
     assert urls['/a'].error == (
-        "the job kind 'strange' broke: TypeError: title is of type int, not text"
+        "the job kind 'strange' failed: TypeError: title has type int: expected a string"
     )
-    assert "the job kind 'strange' broke: AttributeError" in (urls['/b'].error or '')
-    assert "the job kind 'strange' broke: CancelledError" in (urls['/c'].error or '')
+    assert "the job kind 'strange' failed: AttributeError" in (urls['/b'].error or '')
+    assert "the job kind 'strange' failed: CancelledError" in (urls['/c'].error or '')
     assert outcome.done is not None
     assert 'TypeError' in outcome.done.result['result_error']
 
@@ -374,10 +374,10 @@ def test_a_kind_of_jobs_reads_pages_its_own_way(plugins: Path) -> None:
     ('options', 'words'),
     [
         ({'extractor': 'nobody'}, "no extractor 'nobody' is installed"),
-        ({'extractor': 'missing'}, "the extractor 'missing' does not load"),
+        ({'extractor': 'missing'}, "the extractor 'missing' failed to load"),
         ({'fetcher': 'nobody'}, "no fetcher 'nobody' is installed"),
         ({'kind': 'nobody'}, "no job kind 'nobody' is installed"),
-        ({'kind': 'nowhere'}, 'the job kind cannot begin: TypeError: starts are of type str'),
+        ({'kind': 'nowhere'}, "the job kind 'nowhere' failed: TypeError: starts has type str"),
     ],
 )
 def test_a_job_that_names_what_is_not_there_fails_with_a_sentence(

@@ -1,4 +1,4 @@
-"""The link targets of an llms.txt."""
+"""The link targets of an llms.txt file."""
 
 import time
 
@@ -24,7 +24,7 @@ FILE = """\ufeff# Example
 """
 
 
-def test_links_come_in_order_and_once() -> None:
+def test_links_come_in_order_without_duplicates() -> None:
     assert links_of(FILE) == [
         'https://example.com/summary',
         'https://example.com/docs/intro.md',
@@ -63,7 +63,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(('text', 'links'), CASES)
-def test_markdown(text: str, links: list[str]) -> None:
+def test_each_form_of_a_link_in_markdown(text: str, links: list[str]) -> None:
     assert links_of(text) == links
 
 
@@ -71,17 +71,17 @@ def test_markdown(text: str, links: list[str]) -> None:
     '[', ']', '](', '[](', '![', '`', '[a](', '[a]((', '](<', '](<a', '\\', '<https://',
     '[a](a(b)', '[x]:', '``` ', ' ',
 ])  # fmt: skip
-def test_hostile_text_takes_linear_time(unit: str) -> None:
+def test_malicious_text_takes_linear_time(unit: str) -> None:
     started = time.process_time()
     links_of(unit * 100_000)
     links_of(f'{unit}\n' * 50_000)
     assert time.process_time() - started < 5
 
 
-def test_links_are_bounded() -> None:
+def test_the_number_of_links_is_bounded() -> None:
     assert len(links_of(' '.join(f'[a]({number})' for number in range(60_000)))) == MAX_LINKS
 
 
 @given(st.text(alphabet='[]()!`\\<>\n :ax"', max_size=100))
-def test_any_text_gives_targets_that_are_in_it(text: str) -> None:
+def test_every_target_occurs_in_the_text(text: str) -> None:
     assert all(link and link in text for link in links_of(text))

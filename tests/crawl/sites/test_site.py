@@ -142,7 +142,7 @@ def test_what_more_there_is_to_say_about_a_skipped_url_is_kept(queue: Queue) -> 
         [row] = queue.rows(
             'select skip_reason, last_error from crawl_tasks where job_id = %s', [job]
         )
-        assert row == {'skip_reason': 'content_type', 'last_error': 'it is no sitemap'}
+        assert row == {'skip_reason': 'content_type', 'last_error': 'not a sitemap'}
 
 
 def test_a_user_agent_is_sent_and_known_to_robots(queue: Queue) -> None:

@@ -1,9 +1,9 @@
-"""Bytes to text, as browsers do it.
+"""Decode bytes to text as browsers do.
 
-The order is: byte order mark, Content-Type, <meta> in the first bytes of HTML, XML declaration,
-valid UTF-8, windows-1252. Names of charsets are those of the WHATWG Encoding Standard, which
-also says what they stand for. Bytes that a charset does not have become U+FFFD, and so does NUL,
-which no text column takes.
+The charset comes from the first of these that names one: byte order mark, Content-Type, <meta> in
+the first bytes of HTML, XML declaration. Otherwise it is UTF-8 if the bytes are valid UTF-8, else
+windows-1252. Labels and names are those of the WHATWG Encoding Standard. Bytes that are invalid in
+a charset become U+FFFD, and so does NUL, which Postgres cannot store.
 """
 
 import re
@@ -12,8 +12,8 @@ from functools import lru_cache
 PRESCAN_BYTES = 4096
 
 # Name in the standard, codec in Python, labels. Where Python has a wider codec for the same
-# bytes, such as gb18030 for gbk, that one is taken. The standard's own `replacement` labels
-# (hz-gb-2312, iso-2022-kr and so on) and utf-7 are absent on purpose: unknown, so never used.
+# bytes, such as gb18030 for gbk, that one is used. The standard's own `replacement` labels
+# (hz-gb-2312, iso-2022-kr and so on) and utf-7 are left out on purpose: unknown labels are ignored.
 _CHARSETS = """
 utf-8 utf_8: utf-8 utf8 unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8
 utf-16be utf_16_be: utf-16be unicodefffe
@@ -88,7 +88,7 @@ _BOMS = ((b'\xef\xbb\xbf', 'utf-8'), (b'\xff\xfe', 'utf-16le'), (b'\xfe\xff', 'u
 
 
 def decode(body: bytes, content_type: str | None, *, is_html: bool) -> tuple[str, str]:
-    """The text of a body, and the name of the charset that it was read as. Never raises."""
+    """The text of a body, and the name of the charset it was decoded with. Never raises."""
     for mark, name in _BOMS:
         if body.startswith(mark):
             return _text(body[len(mark) :], name), name
@@ -105,13 +105,13 @@ def decode(body: bytes, content_type: str | None, *, is_html: bool) -> tuple[str
 
 @lru_cache(maxsize=256)
 def charset_of(content_type: str) -> str | None:
-    """The charset that a Content-Type names, if it is one that browsers know."""
+    """The charset that a Content-Type names, if browsers know it."""
     found = _HEADER.search(content_type[:500])
     return name_of(found[1]) if found else None
 
 
 def name_of(label: str) -> str | None:
-    """The standard's name for a label: windows-1252 for latin1."""
+    """The standard's name for a label, such as windows-1252 for latin1."""
     return NAMES.get(label.strip().lower())
 
 
@@ -124,7 +124,7 @@ def _declared(body: bytes, *, is_html: bool) -> str | None:
     name = _from_meta(head) if is_html else None
     if name is None and (found := _XML.match(head.lstrip())):
         name = name_of(found[1].decode('ascii'))
-    # What could be read this far is no UTF-16.
+    # The declaration was readable as ASCII, so it cannot be UTF-16.
     return 'utf-8' if name in ('utf-16le', 'utf-16be') else name
 
 

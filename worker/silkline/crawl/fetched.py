@@ -1,4 +1,4 @@
-"""What came of fetching one URL: the word between fetchers and the loop."""
+"""The outcome of fetching one URL, as fetchers return it to the engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ LinkKind = Literal['page', 'sitemap']
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """With `trouble` it may be fetched again; with `redirect` it leads elsewhere."""
+    """With `retry_class` it may be fetched again; with `redirect` it leads to another URL."""
 
     status: Literal['done', 'error', 'skipped']
     http_status: int | None = None
@@ -21,26 +21,26 @@ class Fetched:
     skip_reason: protocol.SkipReason | None = None
     error: str | None = None
     retry_class: RetryClass | None = None
-    # What the site asked for, or what the fetcher wants.
+    # The site's Retry-After.
     retry_after_seconds: float | None = None
     redirect: str | None = None
-    # The URL that a page names as its own; the page is dropped if that one can be had instead.
+    # The URL that a page names as canonical; the page is dropped once that one is stored.
     canonical: str | None = None
     not_modified: bool | None = None
     page: protocol.Page | None = None
     links: Sequence[str] = field(default_factory=tuple[str, ...])
     link_kind: LinkKind = 'page'
-    # Of a sitemap that names others: fetched wherever they are.
+    # Sitemaps that a sitemap names; they are fetched whatever the scope is.
     sitemaps: Sequence[str] = field(default_factory=tuple[str, ...])
-    # Nothing was asked for: it costs no page of the budget.
+    # No request was made, so it costs nothing of the page budget.
     unfetched: bool = False
-    # Of the body, to know one that comes back under many URLs.
+    # Equal for pages with the same content, which reveals traps.
     fingerprint: int | None = None
-    # Of the request; a sign of the host's load.
+    # How long the request took: a sign of the host's load.
     seconds: float = 0.0
 
 
 class Fetcher(Protocol):
     async def fetch(self, task: protocol.Task) -> Fetched:
-        """Fetch one URL. An exception here is a bug, and fails the job."""
+        """Fetch one URL. An exception is a bug, and fails the job."""
         ...

@@ -1,8 +1,8 @@
 """Find, load and check the plugins that are installed next to Silkline.
 
-A plugin that does not load, has another `api` or lacks a method is left out and reported; only a
-job that names it fails. What a plugin is says `silkline.plugins`. Calling plugins is left to
-`fetchers/plugin.py`, `documents/plugin_pages.py` and `documents/job_kinds.py`.
+A plugin that does not load, has another `api` or lacks a method is reported and left out; only a
+job that names it fails. What a plugin has to offer is in `silkline.plugins`. Calling plugins is
+left to `fetchers/plugin.py`, `documents/plugin_pages.py` and `documents/job_kinds.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ def page_hooks() -> tuple[list[tuple[str, PageHook]], list[str]]:
     """The hooks that load, by name, and one line about each plugin that does not."""
     found = discover()
     hooks = [(one.name, one.plugin) for one in found if one.kind == 'page_hook' and one.plugin]
-    errors = [f'plugin {one.name} is left out: {one.error}' for one in found if one.error]
+    errors = [f'skipped plugin {one.name}: {one.error}' for one in found if one.error]
     return hooks, errors
 
 
@@ -59,9 +59,11 @@ def required(name: str, kind: PluginKind) -> Any:
     found = find(name, kind)
     what = kind.replace('_', ' ')
     if found is None:
-        raise CrawlError(f'no {what} {name!r} is installed here; silkline plugins lists them')
+        raise CrawlError(
+            f'no {what} {name!r} is installed on this worker: `silkline plugins` lists what is'
+        )
     if found.error is not None:
-        raise CrawlError(f'the {what} {name!r} does not load: {found.error}')
+        raise CrawlError(f'the {what} {name!r} failed to load: {found.error}')
     return found.plugin
 
 
@@ -102,14 +104,14 @@ def load(entry_point: 'EntryPoint') -> InstalledPlugin:
 def checked_kind(plugin: Any) -> PluginKind:
     kind = getattr(plugin, 'kind', None)
     if kind not in KINDS:
-        raise TypeError(f'its kind is {kind!r}, not one of {", ".join(KINDS)}')
+        raise TypeError(f'kind is {kind!r}: expected one of {", ".join(KINDS)}')
     if getattr(plugin, 'api', None) != API:
-        raise TypeError(f'its api is {getattr(plugin, "api", None)!r}, and this is {API}')
+        raise TypeError(f'api is {getattr(plugin, "api", None)!r}: this Silkline supports {API}')
     missing = [name for name in METHODS[kind] if not callable(getattr(plugin, name, None))]
     if missing:
-        raise TypeError(f'it has no {" and no ".join(missing)}, which a {kind} needs')
+        raise TypeError(f'a plugin of kind {kind} needs the method {" and ".join(missing)}')
     if kind == 'extractor' and not isinstance(getattr(plugin, 'version', None), str):
-        raise TypeError('it has no version, which is stored with each page')
+        raise TypeError('an extractor needs a version (a string), which is stored with each page')
     return kind
 
 

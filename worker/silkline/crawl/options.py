@@ -11,11 +11,11 @@ CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
 
 
 class CrawlError(SilklineError):
-    """The options ask for something that is not here. The job fails and is not retried."""
+    """The job asks for something this worker cannot do. It fails and is not retried."""
 
 
 class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Defaults are the database's; they matter only where it is not asked: in tests."""
+    """The database sets every option; the defaults here repeat its own, for tests."""
 
     url: str | None = None
     urls: list[str] = []
@@ -44,9 +44,9 @@ class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
         try:
             options = msgspec.convert(payload, cls)
         except msgspec.ValidationError as error:
-            raise CrawlError(f'the options cannot be read: {error}') from error
+            raise CrawlError(f'invalid crawl options: {error}') from error
         if options.user_agent and CONTROL.search(options.user_agent):
-            raise CrawlError('user_agent has control characters, which no header can carry')
+            raise CrawlError('user_agent must not contain control characters')
         return options
 
     @property

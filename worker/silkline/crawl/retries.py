@@ -1,7 +1,7 @@
-"""Which failures are tried again, and when.
+"""Which failures are retried, and after how long.
 
-Every class is bounded, so that a crawl always drains: what a URL does wrong ends with its tries,
-what a host does wrong with the patience of `hosts.py`.
+Every class of failure is bounded, so that a crawl always drains: failures of a URL by its number of
+tries, failures of a host by the number of times it is left alone (`engine/hosts.py`).
 """
 
 import random
@@ -11,10 +11,10 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Literal
 
-# connection: no answer. server: an answer that says "not now". rate_limited: "not so fast".
+# connection: no response. server: a temporary error. rate_limited: too many requests.
 RetryClass = Literal['connection', 'server', 'rate_limited']
 
-# By the kind of what was `NoResponse`; the others stay as they are.
+# By the kind of a `NoResponse`; other kinds are final.
 RETRYABLE_KINDS: Mapping[str, RetryClass] = {
     'dns': 'connection',
     'connect': 'connection',
@@ -24,25 +24,25 @@ RETRYABLE_KINDS: Mapping[str, RetryClass] = {
 }
 TRANSIENT = frozenset({408, 425, 500, 502, 504, *range(520, 525), 527, 530})
 RATE_LIMITED = frozenset({429, 503})
-# Whatever a site asks for, it is asked again within that time.
+# A site is asked again after this time, whatever its Retry-After says.
 MAX_PAUSE_SECONDS = 3600.0
 
 
 def retry_class_of(status: int) -> RetryClass | None:
-    """The class of an HTTP status that is worth another try; None for all others."""
+    """The class of an HTTP status that is worth a retry; None for all others."""
     if status in RATE_LIMITED:
         return 'rate_limited'
     return 'server' if status in TRANSIENT else None
 
 
 def retry_delay_seconds(nth: int, *, first_seconds: float) -> float:
-    """Before the nth retry: doubled each time, and spread, so that URLs do not return together."""
+    """How long to wait before the nth retry: doubled each time, with jitter."""
     pause = first_seconds * 2 ** min(nth - 1, 30)
     return min(pause, MAX_PAUSE_SECONDS) * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
 
 def retry_after_seconds(header: str | None, *, now: datetime | None = None) -> float | None:
-    """What `Retry-After` asks for, in either form; None for none, the past and nonsense."""
+    """The delay in a `Retry-After`, in either form; None if it is missing, past or malformed."""
     if not header:
         return None
     text = header.strip()
@@ -60,7 +60,7 @@ def retry_after_seconds(header: str | None, *, now: datetime | None = None) -> f
 
 
 def status_text(status: int) -> str:
-    """`HTTP 404 Not Found`, for people."""
+    """A status for people, such as `HTTP 404 Not Found`."""
     try:
         return f'HTTP {status} {HTTPStatus(status).phrase}'
     except ValueError:

@@ -1,9 +1,9 @@
 """URLs as browsers read them: joining links, the canonical form, and the key of a page.
 
-Two forms of a URL live side by side. The wire form is what `join` returns and what is requested:
-the link as the WHATWG rules resolve it, without its fragment. The canonical form only makes the
-key: two wire forms with one canonical form are one page. Changing a rule changes keys that are
-stored, so it raises `URL_RULES`. Which URLs are wanted is left to `scope.py`.
+There are two forms of a URL. The wire form is what `join` returns and what is requested: the link
+as the WHATWG rules resolve it, without its fragment. The canonical form is used only for the key:
+two wire forms with one canonical form are one page. A changed rule changes keys that are stored, so
+it comes with a higher `URL_RULES`. Which URLs to follow is left to `engine/scope.py`.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from can_ada import URL, parse
 
 URL_RULES = 1
 MAX_URL_LENGTH = 2083
-# A name has 253 characters at most; the port and its colon come on top.
+# A host name has at most 253 characters, plus the colon and the port.
 MAX_HOST_LENGTH = 259
-# Spaces, tabs and dot segments may go while a link is resolved: longer ones are not tried.
+# Resolving a link may drop spaces, tabs and dot segments, so it may be longer than a URL.
 MAX_HREF_LENGTH = 4 * MAX_URL_LENGTH
 
 # https://fetch.spec.whatwg.org/#port-blocking
@@ -32,8 +32,8 @@ BAD_PORTS = frozenset(
     ).split()
 )
 
-# Parameters that name a click, a campaign or a visitor, never a page. The list is closed:
-# anything else in a query may choose the content. docs/reference/crawling.md repeats it.
+# Parameters that identify a click, a campaign or a visitor, never a page. The list is closed:
+# any other parameter may select the content. docs/reference/crawling.md repeats it.
 TRACKING_PARAMETERS = frozenset({
     # Google, Microsoft, Yandex
     'dclid', 'gad_campaignid', 'gad_source', 'gbraid', 'gclid', 'gclsrc', 'srsltid', 'wbraid',
@@ -47,12 +47,12 @@ TRACKING_PARAMETERS = frozenset({
     '_branch_match_id',
 })  # fmt: skip
 TRACKING_PREFIXES = ('utm_', 'mtm_', 'pk_', 'piwik_', 'matomo_')
-# Session identifiers under names that mean nothing else.
+# Session ids under names that have no other use.
 SESSION_PARAMETERS = frozenset({
     'cfid', 'cftoken', 'jsessionid', 'oscsid', 'phpsessid', 'sessid', 'sessionid', 'session_id',
     'zenid',
 })  # fmt: skip
-# These names have other uses: they count only with a value that is a hash.
+# These names have other uses: they count as session ids only if the value is a hash.
 MAYBE_SESSION_PARAMETERS = frozenset({'s', 'sid', 'session'})
 
 _WEB: Final = ('https:', 'http:')
@@ -69,7 +69,7 @@ _ROOT_DOT = re.compile(r'[.](:[0-9]+)?\Z')
 
 
 def join(base: str, href: str) -> str | None:
-    """The http(s) URL that a link on a page means, without fragment; None when there is none."""
+    """The http(s) URL of a link on a page, without its fragment; None if it has no such URL."""
     try:
         return _join(parse(base), href)
     except (ValueError, TypeError):
@@ -77,7 +77,7 @@ def join(base: str, href: str) -> str | None:
 
 
 def canonical(url: str) -> str:
-    """What two URLs of the same page have in common. ValueError when it is no http(s) URL."""
+    """The form that two URLs of the same page share. ValueError if it is not an http(s) URL."""
     try:
         parsed = parse(url)
     except (ValueError, TypeError):
@@ -87,19 +87,19 @@ def canonical(url: str) -> str:
     site = f'{scheme}//{_without_root_dot(parsed.host)}'
     path = _normal_escapes(parsed.pathname)
     if (';' in path or '(' in path) and (stripped := _PATH_SESSION.sub('', path)) != path:
-        # What remains may be a dot segment: parsed again, it is resolved.
+        # What remains may be a dot segment, which parsing resolves.
         path = parse(site + (stripped or '/')).pathname
     query = _canonical_query(parsed.search)
     return f'{site}{path}?{query}' if query else site + path
 
 
 def key_of(url: str) -> UUID:
-    """The key under which the frontier keeps a page. ValueError as for `canonical`."""
+    """The key of a page in the frontier. ValueError as for `canonical`."""
     return UUID(bytes=hashlib.blake2b(canonical(url).encode(), digest_size=16).digest())
 
 
 def host_of(url: str) -> str:
-    """Host and port, as SQL's `silkline.url_host` gives it; '' when there is none."""
+    """Host and port, like the SQL function `silkline.url_host`; '' if there is no host."""
     found = _AUTHORITY.match(url)
     if found is None:
         return ''
@@ -109,10 +109,10 @@ def host_of(url: str) -> str:
 
 
 class Joiner:
-    """`join` for whole pages, at a fraction of its cost.
+    """`join` for all links of a page, at a fraction of the cost.
 
-    The links of a site repeat from page to page. What a link means depends on the site alone
-    when it is absolute or begins with a slash, and on the directory otherwise; each is kept.
+    The links of a site repeat from page to page. Where a link leads depends on the site alone if
+    it is absolute or begins with a slash, and otherwise on the directory; both are cached.
     Two generations bound the memory: when the young one is full it replaces the old one.
     """
 
@@ -123,7 +123,7 @@ class Joiner:
         self.young_entries = 0
 
     def links(self, base: str, hrefs: Iterable[str]) -> list[str]:
-        """The URLs that the links of a page mean, in order, each once."""
+        """The URLs of the links of a page, in order, without duplicates."""
         try:
             page = parse(base)
         except (ValueError, TypeError):
@@ -132,11 +132,11 @@ class Joiner:
         origin = whole[: whole.find('/', 8)]
         path = whole.partition('?')[0]
         directory = path[: path.rfind('/') + 1]
-        # What a link within the page means, #part.
+        # For links within the page, such as #part.
         here = _join_or_none(page, '')
         if self.young_entries >= self.max_young:
             self.old, self.young, self.young_entries = self.young, {}, 0
-        # Made when there is something to keep: directories without end would be kept for nothing.
+        # Not created here: endless directories would fill the cache with empty entries.
         of_site = self.young.get(origin, _NOTHING)
         of_directory = self.young.get(directory, _NOTHING)
         found: dict[str | None, None] = {}
@@ -154,7 +154,7 @@ class Joiner:
 
     def _learn(self, page: URL, href: str, *, origin: str, directory: str) -> str | None:
         first = href[:1]
-        # A query alone is joined to the whole URL. What begins with a space may turn out as one.
+        # A bare query is joined to the whole URL; a link that begins with a space may be one.
         if first <= ' ' or first == '?' or len(href) > 500:
             return _join_or_none(page, href)
         is_of_site = first in '/\\' or href.startswith(('https://', 'http://'))
@@ -164,7 +164,7 @@ class Joiner:
             url = remembered[href]
         else:
             url = _join_or_none(page, href)
-        # A single page cannot break the bound, however many links it has.
+        # Even a single page with very many links stays within the bound.
         if self.young_entries < self.max_young:
             self.young.setdefault(place, {})[href] = url
             self.young_entries += 1
@@ -172,7 +172,7 @@ class Joiner:
 
 
 def is_noise(name: str, value: str) -> bool:
-    """Whether a query parameter names a click, a campaign or a session instead of content."""
+    """Whether a query parameter identifies a click, a campaign or a session, not content."""
     name = name.lower()
     return (
         name in TRACKING_PARAMETERS
@@ -208,7 +208,7 @@ def _canonical_query(search: str) -> str:
         name, _, value = part.partition('=')
         if part and not is_noise(name, value):
             parameters.append((name, part))
-    # By name only: the order of values under one name may matter.
+    # By name only: the order of the values of one name may matter.
     parameters.sort(key=_first)
     return '&'.join(part for _, part in parameters)
 
@@ -224,7 +224,7 @@ def _normal_escapes(text: str) -> str:
 def _normal_escape(found: re.Match[str]) -> str:
     digits = found[1]
     if digits is None:
-        # A bare % would become an escape of its own when what follows it is decoded.
+        # A bare % would become an escape once the characters after it are decoded.
         return '%25'
     character = chr(int(digits, 16))
     return character if character in _UNRESERVED else f'%{digits.upper()}'

@@ -41,7 +41,7 @@ class PluginJobKind:
         except FATAL:
             raise
         except BaseException as error:
-            raise CrawlError(f'the job kind cannot begin: {describe(error)}') from error
+            raise CrawlError(f'the job kind {self.name!r} failed: {describe(error)}') from error
 
     def result(self) -> dict[str, Any]:
         """The result of the job. All pages are stored by now, so an error does not fail it."""
@@ -75,7 +75,7 @@ class JobKindReader:
                 status='error',
                 http_status=response.status,
                 bytes=len(response.body),
-                error=f'the job kind {self._kind.name!r} broke: {describe(error)}',
+                error=f'the job kind {self._kind.name!r} failed: {describe(error)}',
                 seconds=response.seconds,
             )
 
@@ -85,7 +85,7 @@ class JobKindReader:
         if reading.page is not None:
             at = join(url, reading.page.url)
             if at is None:
-                raise ValueError('the url of its page is none of http or https')
+                raise ValueError('the url of its page is not an http or https URL')
             page = checked_page(
                 reading.page, url=at, joined=lambda hrefs: self._joiner.links(url, hrefs)
             )

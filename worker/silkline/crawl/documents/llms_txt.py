@@ -1,7 +1,7 @@
-"""The links of an llms.txt file: Markdown, read for its link targets alone.
+"""The links of an llms.txt file, or of any other Markdown.
 
-Inline links, reference definitions and <https://…> count; images and code do not. One pass over
-the text whatever it holds. Joining the targets to the file's URL is left to the caller.
+Inline links, reference definitions and <https://…> count; images and code do not. It takes one pass
+over the text, whatever it contains. Joining the targets to the file's URL is left to the caller.
 """
 
 import re
@@ -11,19 +11,19 @@ MAX_LINKS = 50_000
 _FENCE = re.compile(r' {0,3}(`{3,}|~{3,})')
 _DEFINITION = re.compile(r' {0,3}\[[^\[\]]+\]:[ \t]*(?:<([^<>]*)>|(\S+))')
 _MARK = re.compile(
-    r"""\\.                              # escaped: means itself
+    r"""\\.                              # escaped: stands for itself
     | (`+)                               # code
     | <(https?://[^\s<>]*)>              # a bare link
-    | (!?\[)                             # a text begins
-    | \]\(\s*(?:<([^<>]*)>|([^\s()]*(?:\([^\s()]*\)[^\s()]*){0,20}))   # and ends, with its target
-    | \]                                 # or without
+    | (!?\[)                             # the text of a link begins
+    | \]\(\s*(?:<([^<>]*)>|([^\s()]*(?:\([^\s()]*\)[^\s()]*){0,20}))   # and ends with its target
+    | \]                                 # or without one
     """,
     re.VERBOSE,
 )
 
 
 def links_of(text: str) -> list[str]:
-    """Targets of the links, in order, each once, as they are written."""
+    """The targets of the links as written, in order, without duplicates."""
     found: dict[str, None] = {}
     fence = ''
     for line in text.removeprefix('\ufeff').splitlines():
@@ -45,7 +45,7 @@ def links_of(text: str) -> list[str]:
 
 def _inline(line: str) -> list[str]:
     targets: list[str] = []
-    # Whether each text that is open belongs to an image.
+    # For each open text, whether it belongs to an image.
     images: list[bool] = []
     at = 0
     while mark := _MARK.search(line, at):

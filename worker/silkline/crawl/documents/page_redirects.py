@@ -1,14 +1,14 @@
-"""Where a page leads instead of itself: a refresh, or the URL that it names as its own.
+"""Pages that name another page: by a refresh, or by their canonical URL.
 
-Both are what the page says. Whether it is believed is the frontier's and the database's.
+Both are only what the page claims. What follows from it is left to the frontier and the database.
 """
 
 import re
 
 from silkline.crawl.urls import host_of, join, key_of
 
-# A page that leads on within this time is a redirect, as search engines have it.
-AT_ONCE_SECONDS = 1
+# A refresh within this time counts as a redirect, as for search engines.
+MAX_REDIRECT_SECONDS = 1
 
 _REFRESH = re.compile(
     r'\s*(?=[0-9.])([0-9]*)(?:[.][0-9.]*)?(?:\s*[;,]|\s)\s*(?:url\s*=\s*)?(.*)', re.I | re.S
@@ -16,7 +16,7 @@ _REFRESH = re.compile(
 
 
 def refresh_of(content: str | None, *, base: str, url: str) -> tuple[int, str | None]:
-    """After how many seconds a page leads to which other one, as `Refresh` has it."""
+    """The delay and the target of a `Refresh`; the target is None if it is the page itself."""
     found = _REFRESH.match(content) if content else None
     if found is None:
         return 0, None
@@ -29,11 +29,11 @@ def refresh_of(content: str | None, *, base: str, url: str) -> tuple[int, str | 
     return int(found[1][:6] or 0), target
 
 
-def canonical_elsewhere(canonical: str | None, *, url: str) -> str | None:
-    """The URL that a page names as its own, if that is another page of the same host.
+def other_canonical(canonical: str | None, *, url: str) -> str | None:
+    """The canonical URL of a page, if it is another page of the same host.
 
-    Not the front page, which whole sites name by mistake, and not the page itself by http or
-    https: sites that move from one to the other are late to say so.
+    Not the front page, which whole sites name by mistake. Not the same page by http or https
+    either: sites that have moved from one to the other often still name the old one.
     """
     if canonical is None or host_of(canonical) != host_of(url):
         return None

@@ -1,7 +1,8 @@
-"""What plugins make of a page, held to what can be stored: one that breaks costs one page.
+"""Pages that plugins have made or changed, checked before they are sent.
 
-Page hooks work on a copy, and what one of them breaks is undone. Types are checked here, because
-a page of a wrong shape would be refused on the other side of the pipe, and its process with it.
+Owns the page hooks of a crawl. A plugin that fails costs one page, or only its own changes to it.
+Types and sizes are checked here, because the supervisor ends a runner that sends it a malformed
+page. Loading plugins is left to `installed_plugins.py`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +18,7 @@ MAX_TITLE = 1000
 MAX_METADATA_BYTES = 2 * 1024 * 1024
 MAX_METADATA_DEPTH = 50
 
-# Makes URLs of the links of a page.
+# Turns the links of a page into URLs.
 JoinLinks = Callable[[Iterable[str]], list[str]]
 
 
@@ -84,30 +85,30 @@ def checked_text(value: object, name: str, limit: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise TypeError(f'{name} is of type {type(value).__name__}, not text')
+        raise TypeError(f'{name} has type {type(value).__name__}: expected a string')
     return exact(value[:limit])
 
 
 def checked_strings(value: object, name: str) -> list[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise TypeError(f'{name} are of type {type(value).__name__}, not a list')
+        raise TypeError(f'{name} has type {type(value).__name__}: expected a list of strings')
     found: list[str] = []
     for item in cast(Iterable[object], value):
         if not isinstance(item, str):
-            raise TypeError(f'{name} hold a {type(item).__name__}, not only text')
+            raise TypeError(f'{name} contains a {type(item).__name__}: expected a list of strings')
         found.append(exact(item))
     return found
 
 
 def exact(value: str) -> str:
-    # Subclasses, such as a parser's, cannot be sent, and may hold a whole document.
+    # Subclasses, such as a parser's, cannot be encoded, and may hold a whole document.
     return value if type(value) is str else str.__str__(value)
 
 
 def checked_metadata(value: object) -> dict[str, Any]:
     """Metadata as it will be stored: a copy in plain types."""
     if not isinstance(value, dict):
-        raise TypeError(f'metadata is of type {type(value).__name__}, not a dict')
+        raise TypeError(f'metadata has type {type(value).__name__}: expected a dict')
     metadata: dict[str, Any] = msgspec.to_builtins(
         cast(dict[Any, Any], value), str_keys=True, enc_hook=plain
     )
@@ -116,7 +117,7 @@ def checked_metadata(value: object) -> dict[str, Any]:
     try:
         size = len(msgspec.json.encode(metadata))
     except UnicodeEncodeError:
-        # Half a surrogate pair: replaced when it is sent, with no more bytes than this.
+        # Half a surrogate pair: what replaces it when it is sent takes no more bytes than this.
         size = len(repr(metadata))
     if size > MAX_METADATA_BYTES:
         raise ValueError(f'metadata is larger than {MAX_METADATA_BYTES} bytes')
@@ -126,7 +127,7 @@ def checked_metadata(value: object) -> dict[str, Any]:
 def plain(value: object) -> str:
     if isinstance(value, str):
         return exact(value)
-    raise TypeError(f'metadata holds a {type(value).__name__}, which is not JSON')
+    raise TypeError(f'metadata contains a {type(value).__name__}, which is not JSON')
 
 
 def is_deeper(value: object, levels: int) -> bool:

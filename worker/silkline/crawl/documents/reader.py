@@ -1,8 +1,8 @@
-"""From a response to a page: by kind of document, with its links, its facts and its Markdown.
+"""Turn a response into a page, with its links and metadata, by the kind of document.
 
-Decides whether it is kept (noindex). Which kind it is tells `document_kinds.py`, how HTML is read
-is `extract/`'s, what is done with links, and with a page that names another as its own, the
-frontier's. Never raises for what a site sends.
+Decides whether a page is kept (noindex) and whether its links are followed (nofollow). Reading HTML
+is left to `extract/`, what happens to links and canonical URLs to the engine. Never raises,
+whatever a site sends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from silkline import protocol
 from silkline.crawl.charsets import decode
 from silkline.crawl.documents.kinds import is_binary, kind_of
-from silkline.crawl.documents.page_redirects import AT_ONCE_SECONDS, canonical_elsewhere, refresh_of
+from silkline.crawl.documents.page_redirects import (
+    MAX_REDIRECT_SECONDS,
+    other_canonical,
+    refresh_of,
+)
 from silkline.crawl.documents.record import (
     MAX_CHARACTERS,
     Fingerprints,
@@ -55,16 +59,16 @@ class PageReader:
         self.made_with = made_with(options, extractor, hooks=hooks.names if hooks else ())
 
     def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
-        """Whether the body is worth reading."""
+        """Whether the body is worth downloading."""
         return 200 <= status < 300 and kind_of(headers.get('Content-Type'), url) is not None
 
     def read(self, response: Response, *, task: protocol.Task, url: str) -> Fetched:
-        """What a response with a body that was wanted holds."""
+        """Read a response whose body was downloaded."""
         kind = kind_of(response.headers.get('Content-Type'), url)
         if kind is None:
             return skipped(response, 'content_type')
         if not response.body or response.body.isspace():
-            return skipped(response, 'content_type', error='its body is empty')
+            return skipped(response, 'content_type', error='the body is empty')
         if self._may_be_sitemap(kind, response.body):
             sitemap = self._read_sitemap(response, url)
             if sitemap is not None:
@@ -72,9 +76,9 @@ class PageReader:
             if kind == 'xml':
                 return skipped(response, 'content_type')
         if self._options.strategy == 'sitemap' and (task.depth == 0 or is_named_sitemap(url)):
-            return skipped(response, 'content_type', error='it is no sitemap')
+            return skipped(response, 'content_type', error='not a sitemap')
         if is_binary(response.body, kind, response.headers.get('Content-Type')):
-            return skipped(response, 'content_type', error='it is no text, whatever its type says')
+            return skipped(response, 'content_type', error='binary data sent as text')
         is_html = kind == 'html' or (kind == '' and response.body.lstrip()[:1] == b'<')
         text, charset = decode(response.body, response.headers.get('Content-Type'), is_html=is_html)
         if is_html:
@@ -83,7 +87,7 @@ class PageReader:
 
     def _may_be_sitemap(self, kind: str, body: bytes) -> bool:
         if kind in ('', 'text'):
-            # A list of URLs is a sitemap only for those who look for one.
+            # A plain list of URLs is a sitemap only if the crawl looks for one.
             return self._options.strategy == 'sitemap' or is_sitemap(body)
         if kind == 'html':
             return self._options.strategy == 'sitemap' and is_sitemap(body)
@@ -102,7 +106,7 @@ class PageReader:
         base = join(url, facts.base) or url if facts.base else url
         refresh = facts.refresh or response.headers.get('Refresh', '')[:MAX_HREF]
         seconds, target = refresh_of(refresh, base=base, url=url)
-        if target is not None and seconds <= AT_ONCE_SECONDS:
+        if target is not None and seconds <= MAX_REDIRECT_SECONDS:
             return replace(skipped(response, 'redirect'), redirect=target)
         hrefs = [*self._hrefs(facts), *([target] if target else [])]
         links = [] if self._is_nofollow(directives) else self._links(base, hrefs)
@@ -123,7 +127,7 @@ class PageReader:
             facts.extractor,
             facts.extractor_version,
             text=text,
-            canonical=canonical_elsewhere(canonical, url=url),
+            canonical=other_canonical(canonical, url=url),
         )
 
     def _is_nofollow(self, directives: frozenset[str]) -> bool:

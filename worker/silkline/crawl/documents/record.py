@@ -1,6 +1,8 @@
-"""A page as it is stored: its record, what tells it from others, and what it was made with.
+"""The record of a page: what the crawl itself fills in, and the limits of what is stored.
 
-Of pages that `reader.py` made and of those of job kinds (`job_kinds.py`).
+For pages of the built-in reader (`reader.py`) and of job kinds (`job_kinds.py`). Owns
+`made_with`, by which a recrawl knows that a stored page is out of date, and the fingerprints by
+which the engine recognises traps.
 """
 
 import hashlib
@@ -14,18 +16,18 @@ from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
 from silkline.crawl.urls import URL_RULES
 
-# Longer validators are not stored: cut, they would never match.
+# Longer validators are not stored: truncated, they would never match.
 MAX_VALIDATOR = 1000
 MAX_LINKS = 5000
 MAX_LINK_BYTES = 1024 * 1024
-# With six bytes for each in JSON, all of it together still fits into a message.
+# At six bytes each in JSON, all of them still fit into one message.
 MAX_CHARACTERS = 2_000_000
-# So much Markdown tells pages apart; less of it is shared by pages that scripts or images make.
-TELLING_CHARACTERS = 200
+# This much Markdown tells pages apart; less may be shared by pages made of scripts or images.
+DISTINCT_CHARACTERS = 200
 MAX_MADE_WITH = 300
-ALIKE_BYTES = 200
+SIMILAR_BYTES = 200
 
-# Up to whatever tag comes next, so that an image within a link is left.
+# Up to the next tag, so that an image within a link stays.
 _ANCHOR = re.compile(rb'<a[\s>][^<]*', re.IGNORECASE)
 
 
@@ -38,9 +40,9 @@ def complete_page(
     extractor_version: str | None = None,
 ) -> None:
     """Fill in what the crawl knows about a page, whatever a plugin has put there."""
-    # What a reader would see decides whether a page has changed: a token in a script does not.
-    seen = text if page.markdown is None else f'{page.title}\n{page.markdown}'
-    page.content_hash = hashlib.sha256(seen.encode('utf-8', 'replace')).hexdigest()
+    # A page has changed if its visible text has: a new token in a script is not a change.
+    visible = text if page.markdown is None else f'{page.title}\n{page.markdown}'
+    page.content_hash = hashlib.sha256(visible.encode('utf-8', 'replace')).hexdigest()
     page.http_status = response.status
     page.etag = validator(response, 'ETag')
     page.last_modified = validator(response, 'Last-Modified')
@@ -54,22 +56,22 @@ def validator(response: Response, name: str) -> str | None:
 
 
 class Fingerprints:
-    """What pages share that only echo: all but their links, of which the next one differs.
+    """Numbers that are equal for pages with the same content, except for their links.
 
-    Pages that echo are of about one size, so only a body of a size that came lately is looked
-    at: for all others their size will do.
+    Duplicates have about the same size, so a body is hashed only if another one of about its size
+    was seen recently; otherwise its size is its fingerprint.
     """
 
     def __init__(self) -> None:
         self._sizes: deque[int] = deque(maxlen=16)
 
     def of(self, response: Response, page: protocol.Page) -> int:
-        if page.markdown and len(page.markdown) >= TELLING_CHARACTERS:
+        if page.markdown and len(page.markdown) >= DISTINCT_CHARACTERS:
             return hash((page.title, page.markdown))
         size = len(response.body)
-        is_alike = any(abs(size - known) <= ALIKE_BYTES for known in self._sizes)
+        is_similar = any(abs(size - known) <= SIMILAR_BYTES for known in self._sizes)
         self._sizes.append(size)
-        return hash(_ANCHOR.sub(b'', response.body)) if is_alike else size
+        return hash(_ANCHOR.sub(b'', response.body)) if is_similar else size
 
 
 def made_with(
@@ -97,7 +99,7 @@ def versioned(name: str, version: str) -> str:
 
 
 def bounded_links(links: list[str]) -> list[str]:
-    """As many links of a page as are kept."""
+    """The first links of a page, as many as are stored."""
     if len(links) <= 200:
         return links
     room = MAX_LINK_BYTES
@@ -109,7 +111,7 @@ def bounded_links(links: list[str]) -> list[str]:
 
 
 def short(text: str) -> str:
-    """The text itself, or one as good to compare by."""
+    """The text itself, or a hash of it that serves as well for comparing."""
     if len(text) <= MAX_MADE_WITH:
         return text
     return f'sha256={hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()}'

@@ -1,8 +1,8 @@
-"""What X-Robots-Tag says about a response: to everybody, and to one crawler.
+"""The directives of X-Robots-Tag that apply to one crawler.
 
-`name: words` is for the crawler of that name, up to the next name; yet many directives have a
-value behind a colon as well. Only the directives are given back, without their values; a page
-whose `unavailable_after` has passed is `noindex`. What is done about them is `reading.py`'s.
+`name: words` applies to the crawler of that name, up to the next name; but some directives also
+have a value after a colon. Only the directives are returned, without their values; an
+`unavailable_after` that has passed counts as `noindex`. Obeying them is left to `reader.py`.
 """
 
 import re
@@ -18,20 +18,20 @@ PLAIN = frozenset({
 WITH_VALUE = frozenset({
     'unavailable_after', 'max-snippet', 'max-image-preview', 'max-video-preview',
 })  # fmt: skip
-# Other words for everybody.
+# Names that mean every crawler.
 EVERYBODY = frozenset({'*', 'robots'})
 
-# Between commas; the one behind a day of the week belongs to the date.
+# The parts between commas. A comma after a day of the week belongs to the date.
 _PARTS = re.compile(
     r'[^,]*?\bunavailable_after\s*:\s*(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\s*,)?[^,]*|[^,]+'
 )
 
 
 def directives_of(headers: Mapping[str, str], agent: str) -> frozenset[str]:
-    """The directives of all such headers that are for everybody, or for `agent` (lower case)."""
+    """The directives for every crawler and those for `agent` (lower case), from all headers."""
     if HEADER not in headers:
         return frozenset()
-    # A header may come more than once; mappings of others, such as a plugin's, hold it once.
+    # A header may be repeated; an ordinary mapping, such as a plugin's, holds it once.
     getall = getattr(headers, 'getall', None)
     values: Iterable[str] = getall(HEADER) if getall is not None else (headers[HEADER],)
     found: set[str] = set()
@@ -62,7 +62,7 @@ def _read(value: str, agent: str) -> set[str]:
 
 
 def _named(part: str, agent: str) -> tuple[str | None, str]:
-    """The crawler that a part is for, if it names one, and the rest of it."""
+    """The crawler that a part names, if any, and the rest of the part."""
     name, colon, rest = part.partition(':')
     name, rest = name.strip(), rest.strip()
     if not colon or name in WITH_VALUE:

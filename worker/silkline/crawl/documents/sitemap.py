@@ -1,8 +1,8 @@
 """Sitemaps of all kinds: urlset, sitemapindex, RSS, Atom and plain text, gzipped or not.
 
-Read as a stream with the standard library's expat, never as a tree. A document type is refused,
-and with it every entity of its own. What was read before a limit or an error is kept, and a bare
-ampersand is none. Fetching, and joining what is found to the sitemap's URL, is left to the caller.
+Parsed as a stream with the standard library's expat, never as a tree. A document type declaration
+is refused, so that a sitemap cannot define entities. What was read before a limit or an error is
+kept, and a bare ampersand is not an error. Fetching, and joining the links, is left to the caller.
 """
 
 import re
@@ -16,7 +16,7 @@ MAX_BYTES = 50 * 1024 * 1024
 MAX_ENTRIES = 50_000
 MAX_DEPTH = 50
 MAX_LINK_LENGTH = 4096
-# Bare ones, of which a sitemap has a few for each link.
+# Bare ampersands; a sitemap may have a few in each link.
 MAX_AMPERSANDS = 1_000_000
 
 _GZIP = b'\x1f\x8b'
@@ -24,7 +24,7 @@ _CHUNK = 64 * 1024
 _MAX_PIECE = 1024 * 1024
 _ROOT = re.compile(rb'<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]', re.IGNORECASE)
 _URL_LINE = re.compile(rb'https?://\S+[ \t]*(?:[\r\n]|\Z)', re.IGNORECASE)
-# One that begins no reference of XML's own; those in CDATA mean themselves.
+# An ampersand that begins none of XML's own references; those in CDATA stand for themselves.
 _AMPERSAND = re.compile(
     rb'<!\[CDATA\[.*?(?:\]\]>|\Z)|&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});)',
     re.DOTALL,
@@ -33,12 +33,12 @@ _ROOTS = frozenset({'urlset', 'sitemapindex', 'rss', 'feed', 'rdf'})
 
 
 class NotASitemap(ValueError):
-    """Nothing in it can be read as a sitemap; the message says what it is instead."""
+    """It cannot be read as a sitemap; the message says what it is instead."""
 
 
 @dataclass(slots=True)
 class Sitemap:
-    """Pages, and further sitemaps; in order, each once, as written."""
+    """The URLs of pages and of further sitemaps as written, in order, without duplicates."""
 
     pages: list[str] = field(default_factory=list[str])
     sitemaps: list[str] = field(default_factory=list[str])
@@ -51,14 +51,14 @@ def parse_sitemap(body: bytes) -> Sitemap:
         return _read_lines(first, chunks)
     reader = _SitemapParser()
     sitemap = reader.read(first, chunks)
-    # In UTF-16 an ampersand is two bytes, and not looked for.
+    # In UTF-16 an ampersand is two bytes, which are not searched for.
     if reader.is_broken and b'\0' not in first:
         sitemap = _SitemapParser().read(*_begin(_with_ampersands_escaped(_chunks(body))))
     return sitemap
 
 
 def looks_like_sitemap(body: bytes) -> bool:
-    """Whether a body begins as an XML sitemap or feed. Lists in plain text do not show it."""
+    """Whether a body begins like an XML sitemap or feed. Plain lists of URLs do not count."""
     head = body[:4096]
     if head.startswith(_GZIP):
         try:
@@ -69,7 +69,7 @@ def looks_like_sitemap(body: bytes) -> bool:
 
 
 def _chunks(body: bytes) -> Iterator[bytes]:
-    """The body in pieces, unzipped, `MAX_BYTES` of it at most."""
+    """The body in chunks, decompressed, up to `MAX_BYTES`."""
     if not body.startswith(_GZIP):
         for start in range(0, min(len(body), MAX_BYTES), _CHUNK):
             yield body[start : min(start + _CHUNK, MAX_BYTES)]
@@ -77,7 +77,7 @@ def _chunks(body: bytes) -> Iterator[bytes]:
     room = MAX_BYTES
     rest = body
     while rest.startswith(_GZIP) and room > 0:
-        # One member of perhaps many.
+        # One gzip member; more may follow.
         unzip = zlib.decompressobj(31)
         while not unzip.eof and room > 0:
             try:
@@ -93,7 +93,7 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 
 
 def _begin(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """The first piece, from where it begins to say something, and the others."""
+    """The first chunk that is not blank, without leading white space, and the other chunks."""
     first = b''
     for chunk in chunks:
         first = (first + chunk).removeprefix(b'\xef\xbb\xbf').lstrip()
@@ -107,7 +107,7 @@ def _with_ampersands_escaped(chunks: Iterator[bytes]) -> Iterator[bytes]:
     escaped = 0
     for chunk in chunks:
         rest += chunk
-        # Behind a tag there is nothing that the next piece could go on with.
+        # After a tag, nothing can continue in the next chunk.
         end = rest.rfind(b'>') + 1
         opened = rest.rfind(b'<![CDATA[', 0, end)
         if opened > rest.rfind(b']]>', 0, end):
@@ -128,11 +128,11 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 
 class _LimitReached(Exception):
-    """A limit is reached: what is read is all there will be."""
+    """A limit was reached: what was read so far is the result."""
 
 
 class _SitemapParser:
-    """Handlers of expat, which fill the two lists."""
+    """The handlers for expat, which fill the two lists."""
 
     def __init__(self) -> None:
         self.pages: dict[str, None] = {}
@@ -158,18 +158,18 @@ class _SitemapParser:
         except _LimitReached:
             pass
         except (expat.ExpatError, ValueError, LookupError) as error:
-            # NotASitemap is a ValueError; codecs that expat asks for raise the others.
+            # NotASitemap is a ValueError; unknown encodings raise the others.
             if isinstance(error, NotASitemap):
                 raise
             if not self.root:
                 raise NotASitemap(f'the sitemap is not XML: {error}') from error
             self.is_broken = True
         if self.root not in _ROOTS:
-            raise NotASitemap(f'the sitemap is a document of type {self.root[:40]!r}')
+            raise NotASitemap(f'not a sitemap: the root element is {self.root[:40]!r}')
         return Sitemap(pages=list(self.pages), sitemaps=list(self.sitemaps))
 
     def refuse(self, name: str, *_: object) -> None:
-        raise NotASitemap(f'the sitemap has a document type ({name[:40]}), which is refused')
+        raise NotASitemap(f'the sitemap declares a document type ({name[:40]}), which is refused')
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         local = name.rpartition(':')[2].lower()
@@ -192,7 +192,7 @@ class _SitemapParser:
                 self.keep('page', attributes.get('href', ''))
 
     def characters(self, data: str) -> None:
-        # Longer ones are no URLs; the rest of them is not worth memory.
+        # Longer text is not a URL, so the rest of it is not kept.
         if self.text is not None and self.length <= MAX_LINK_LENGTH:
             self.text.append(data)
             self.length += len(data)
@@ -213,7 +213,7 @@ class _SitemapParser:
 
 
 def _read_lines(first: bytes, chunks: Iterator[bytes]) -> Sitemap:
-    # A URL, and nothing else on its line: prose may begin with one.
+    # The first line must be a URL and nothing else: prose may begin with a URL.
     if not _URL_LINE.match(first):
         raise NotASitemap('the sitemap is neither XML nor a list of URLs')
     pages: dict[str, None] = {}
@@ -224,7 +224,7 @@ def _read_lines(first: bytes, chunks: Iterator[bytes]) -> Sitemap:
         if chunk and len(rest) <= MAX_LINK_LENGTH:
             rest += chunk
         elif chunk:
-            # A line too long for a URL: it goes, and what follows it stays.
+            # The line is too long for a URL: it is dropped, and what follows it is kept.
             rest = b'\x00' + chunk
         else:
             lines.append(rest)

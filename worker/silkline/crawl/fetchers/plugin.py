@@ -64,11 +64,11 @@ async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]
                 raise
             if clock.expired():
                 raise NoResponse(
-                    f'the fetcher {name!r} did not answer within '
+                    f'the fetcher {name!r} did not return within '
                     f'{timeout_seconds + GRACE_SECONDS:g} s',
                     'timeout',
                 ) from error
-            raise EgressError(f'the fetcher {name!r} broke: {describe(error)}') from error
+            raise EgressError(f'the fetcher {name!r} failed: {describe(error)}') from error
 
     try:
         async with asyncio.timeout(OPEN_SECONDS):
@@ -78,7 +78,7 @@ async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]
     except BaseException as error:
         if is_cancelled(error):
             raise
-        raise CrawlError(f'the fetcher {name!r} does not open: {describe(error)}') from error
+        raise CrawlError(f'the fetcher {name!r} failed to open: {describe(error)}') from error
     try:
         yield get
     finally:
@@ -104,19 +104,19 @@ def is_cancelled(error: BaseException) -> bool:
 def checked_response(response: object, *, max_bytes: int) -> Response:
     """The response, if the reader can rely on its fields; else TypeError or ValueError."""
     if not isinstance(response, Response):
-        raise TypeError(f'it answered with {type(response).__name__}, not with a Response')
+        raise TypeError(f'expected a Response, got {type(response).__name__}')
     for name, wanted in RESPONSE_TYPES.items():
         value = getattr(response, name)
         if not isinstance(value, wanted):
-            raise TypeError(f'the {name} of its response is of type {type(value).__name__}')
+            raise TypeError(f'the {name} of its response has type {type(value).__name__}')
     if not 100 <= response.status <= 999 or not math.isfinite(response.seconds):
-        raise ValueError('the status or the time of its response is none')
+        raise ValueError('the status or the time of its response is not valid')
     if len(response.body) > max_bytes:
-        raise TooLarge(f'the body has more than {max_bytes} bytes')
+        raise TooLarge(f'the body is larger than {max_bytes} bytes')
     if not isinstance(response.headers, CIMultiDictProxy):
         pairs = cast(list[Any], [*response.headers, *response.headers.values()])
         if not all(isinstance(text, str) for text in pairs):
-            raise TypeError('the headers of its response hold more than text')
-        # Names are looked up in any case.
+            raise TypeError('the headers of its response are not all strings')
+        # Header names are looked up in any case.
         response = replace(response, headers=CIMultiDict(response.headers))
     return response
