@@ -82,7 +82,8 @@ def test_every_import_is_declared_as_a_dependency(wheel: Path) -> None:
             for name in top_level_imports(path):
                 if name in sys.stdlib_module_names or name in PACKAGES:
                     continue
-                if not {normalised(one) for one in providers.get(name, [])} & declared:
+                provided_by = {normalised(one) for one in [name, *providers.get(name, [])]}
+                if not provided_by & declared:
                     undeclared[name] = str(path.relative_to(ROOT))
     # They come with aiohttp, whose own API is made of them.
     for name in ('aiohappyeyeballs', 'multidict', 'yarl'):
