@@ -1,4 +1,4 @@
-"""`python worker/worker.py` runs `silkline worker`, from a checkout that is not installed, too."""
+"""`python worker/worker.py` runs `silkline worker`, even if the package is not installed."""
 
 import sys
 
