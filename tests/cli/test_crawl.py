@@ -1,4 +1,4 @@
-"""`silkline crawl`: one command from a URL to its pages, run as a user runs it."""
+"""`silkline crawl`: from a URL to its pages, run as a user runs it."""
 
 import os
 import re
@@ -9,9 +9,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from silkline.runner.isolation import processes
+from silkline.linux import processes
 
 from examples.demo.demo_site import DemoSite
+from tests.support.plugins import python_with_generated_site
 from tests.support.site import Site, page
 from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User
@@ -19,8 +20,8 @@ from tests.support.waiting import wait_until
 from tests.support.worker import WorkerProcess
 
 ALLOW = ('--allow-network', '127.0.0.0/8')
-NULL = ('-o', 'fetcher=null')
-# Twenty seconds at eight pages at a time: not over before it is stopped.
+GENERATED = ('-o', 'fetcher=generated', '-o', 'obey_robots=false')
+# Twenty seconds at eight pages at a time: still running when it is stopped.
 LONG_SITE = 'https://long.example/?pages=1600&links=40&delay_ms=100'
 
 
@@ -38,19 +39,19 @@ def stack() -> Iterator[StackProcess]:
 
 @pytest.fixture(scope='module')
 def user(stack: StackProcess) -> User:
-    """In a directory with a stack that runs."""
-    return User(stack.directory.parent)
+    """In a directory with a running stack."""
+    return User(stack.directory.parent, python=python_with_generated_site())
 
 
-def job_of(said: str) -> str:
-    found = re.search(r'job ([0-9a-f-]{36})', said)
-    assert found, said
+def job_id_in(text: str) -> str:
+    found = re.search(r'job ([0-9a-f-]{36})', text)
+    assert found, text
     return found[1]
 
 
-def test_a_crawl_in_an_empty_directory_starts_all_it_needs(directory: Path) -> None:
-    user = User(directory)
-    words = ('crawl', 'https://fresh.example/?pages=12', *NULL, '--export', 'out')
+def test_a_crawl_in_an_empty_directory_starts_stack_and_worker(directory: Path) -> None:
+    user = User(directory, python=python_with_generated_site())
+    words = ('crawl', 'https://fresh.example/?pages=12', *GENERATED, '--export', 'out')
     try:
         done = user.run(*words)
         again = user.run(*words)
@@ -61,19 +62,19 @@ def test_a_crawl_in_an_empty_directory_starts_all_it_needs(directory: Path) -> N
         assert 'the local stack' in done.stderr
         assert 'out: 12 new' in done.stderr
         assert len(list((directory / 'out').rglob('*.md'))) == 12
-        # The stack was left running, with the pages in it.
-        assert 'starting in' not in again.stderr
+        # The stack is still running, with the pages in it.
+        assert 'starting the stack' not in again.stderr
         assert '  stored   12 unchanged\n' in again.stdout
-        assert 'out: 12 as they were' in again.stderr
-        listed = user.run('pages', job_of(done.stderr)).stdout
+        assert 'out: 12 unchanged' in again.stderr
+        listed = user.run('pages', job_id_in(done.stderr)).stdout
         assert listed.count('https://fresh.example/') == 12
     finally:
         user.run('down')
 
 
-def test_a_real_site_is_crawled_with_all_that_is_wrong_in_it(user: User, site: DemoSite) -> None:
+def test_a_site_with_broken_and_forbidden_pages_is_crawled(user: User, site: DemoSite) -> None:
     done = user.run('crawl', f'{site.url}/', *ALLOW, '--export', 'manual')
-    skipped = user.run('pages', job_of(done.stderr), '--skipped').stdout
+    skipped = user.run('pages', job_id_in(done.stderr), '--skipped').stdout
     sensors = (user.directory / 'manual/guide/sensors/index.md').read_text()
 
     assert '14 pages' in done.stdout
@@ -89,7 +90,7 @@ def test_a_real_site_is_crawled_with_all_that_is_wrong_in_it(user: User, site: D
     assert '潮位計の手引き' in (user.directory / 'manual/ja/index.md').read_text()
 
 
-def test_a_page_that_was_edited_is_the_one_that_changed(user: User) -> None:
+def test_only_an_edited_page_is_reported_as_changed(user: User) -> None:
     with DemoSite() as site:
         words = ('crawl', f'{site.url}/', *ALLOW, '--export', 'edited')
         user.run(*words)
@@ -97,11 +98,11 @@ def test_a_page_that_was_edited_is_the_one_that_changed(user: User) -> None:
         again = user.run(*words)
 
     assert '  stored   1 changed, 13 unchanged\n' in again.stdout
-    assert 'edited: 1 changed, 13 as they were' in again.stderr
+    assert 'edited: 1 changed, 13 unchanged' in again.stderr
     assert 'Wind in knots' in (user.directory / 'edited/changelog/index.md').read_text()
 
 
-def test_a_sitemap_leads_to_what_no_page_links_to(user: User, site: DemoSite) -> None:
+def test_the_sitemap_strategy_finds_pages_without_links_to_them(user: User, site: DemoSite) -> None:
     words = ('-o', 'strategy=sitemap', '--export', 'sitemap')
     user.run('crawl', f'{site.url}/', *ALLOW, *words)
 
@@ -109,73 +110,71 @@ def test_a_sitemap_leads_to_what_no_page_links_to(user: User, site: DemoSite) ->
     assert not (user.directory / 'sitemap/drafts').exists()
 
 
-def test_an_address_of_this_machine_is_refused_with_how_to_allow_it(
+def test_an_address_of_this_machine_is_refused_with_the_option_that_allows_it(
     user: User, site: DemoSite
 ) -> None:
     asked = len(site.requests)
     done = user.run('crawl', f'{site.url}/', code=4)
 
     assert '  skipped  1 forbidden_address\n' in done.stdout
-    assert 'allow its network: --allow-network 127.0.0.0/8' in done.stdout
+    assert 'To allow its network, add --allow-network 127.0.0.0/8' in done.stdout
     assert len(site.requests) == asked
 
 
-def test_a_start_that_is_not_there_is_told(user: User, site: DemoSite) -> None:
+def test_a_missing_start_url_is_reported(user: User, site: DemoSite) -> None:
     done = user.run('crawl', f'{site.url}/nowhere', *ALLOW, code=4)
 
     assert f'Nothing was stored: {site.url}/nowhere: HTTP 404' in done.stdout
 
 
-def test_a_start_that_robots_txt_forbids_is_told_with_what_to_do(
+def test_a_start_url_that_robots_txt_disallows_is_reported_with_advice(
     user: User, site: DemoSite
 ) -> None:
     done = user.run('crawl', f'{site.url}/drafts/api-v2/', *ALLOW, code=4)
 
-    assert 'robots.txt does not allow it' in done.stdout
+    assert 'disallowed by robots.txt' in done.stdout
     assert '-o obey_robots=false' in done.stdout
 
 
 def test_no_more_pages_are_fetched_than_asked_for(user: User) -> None:
-    done = user.run('crawl', 'https://capped.example/?pages=50', *NULL, '--pages', '5')
+    done = user.run('crawl', 'https://capped.example/?pages=50', *GENERATED, '--pages', '5')
 
     assert ': 5 pages,' in done.stdout
     assert re.search(r'skipped  \d+ budget.*\n +\(budget: --pages was reached', done.stdout)
 
 
 @pytest.mark.parametrize(
-    ('typed', 'taken'),
+    ('typed', 'url'),
     [
         ('bare.example/?pages=1', 'https://bare.example/?pages=1'),
         ('127.0.0.1:9/?pages=1', 'http://127.0.0.1:9/?pages=1'),
         ('localhost/?pages=1', 'http://localhost/?pages=1'),
     ],
 )
-def test_a_url_without_its_scheme_is_taken_as_it_is_meant(
-    user: User, typed: str, taken: str
-) -> None:
-    done = user.run('crawl', typed, *NULL)
+def test_a_url_without_a_scheme_gets_one(user: User, typed: str, url: str) -> None:
+    done = user.run('crawl', typed, *GENERATED)
 
-    assert f'{typed} is taken for {taken}' in done.stderr
+    assert f'silkline: using {url}\n' in done.stderr
     assert ': 1 page,' in done.stdout
 
 
 @pytest.mark.parametrize(
-    ('words', 'code', 'said'),
+    ('words', 'code', 'message'),
     [
-        (['https://a.example/', '-o', 'max_page=3'], 1, 'unknown key "max_page"'),
-        (['javascript:alert(1)'], 2, 'http:// or https://'),
+        (['https://a.example/', '-o', 'max_page=3'], 1, '"max_page"'),
+        (['javascript:alert(1)'], 2, "'javascript:alert(1)' is not a URL"),
         (['https://a.example/', '-o', 'nonsense'], 2, 'KEY=VALUE'),
-        (['https://a.example/', '--allow-network', 'lan'], 2, 'written like 127.0.0.0/8'),
-        (['https://a.example/', '--export', '.'], 2, 'has other files in it'),
+        (['https://a.example/', '--allow-network', 'lan'], 2, 'something like 127.0.0.0/8'),
+        (['https://a.example/', '--export', '.'], 2, 'contains other files'),
     ],
 )
-def test_mistakes_are_told_before_anything_is_enqueued(
-    user: User, words: list[str], code: int, said: str
+def test_a_mistake_in_the_command_enqueues_nothing(
+    user: User, words: list[str], code: int, message: str
 ) -> None:
     before = user.lines('jobs', '--json')
     done = user.run('crawl', *words, code=code)
 
-    assert said in done.stderr
+    assert message in done.stderr
     assert user.lines('jobs', '--json') == before
 
 
@@ -189,36 +188,36 @@ def test_mistakes_are_told_before_anything_is_enqueued(
         ['https://a.example/', '--export', 'notes.txt/pages'],
     ],
 )
-def test_mistakes_start_no_stack(directory: Path, words: list[str]) -> None:
+def test_a_mistake_in_the_command_starts_no_stack(directory: Path, words: list[str]) -> None:
     (directory / 'notes.txt').write_text('mine')
     User(directory).run('crawl', *words, code=2)
 
     assert [path.name for path in directory.iterdir()] == ['notes.txt']
 
 
-def test_the_export_of_another_site_is_told_before_the_crawl(user: User) -> None:
-    user.run('crawl', 'https://mine.example/?pages=1', *NULL, '--export', 'taken')
+def test_the_export_of_another_site_is_refused_before_the_crawl(user: User) -> None:
+    user.run('crawl', 'https://mine.example/?pages=1', *GENERATED, '--export', 'taken')
     before = user.lines('jobs', '--json')
-    done = user.run('crawl', 'https://other.example/', *NULL, '--export', 'taken', code=2)
+    done = user.run('crawl', 'https://other.example/', *GENERATED, '--export', 'taken', code=2)
 
-    assert 'holds the pages of mine.example, not of other.example' in done.stderr
+    assert 'contains the pages of mine.example, not of other.example' in done.stderr
     assert user.lines('jobs', '--json') == before
-    # The same site, however it is written.
-    user.run('crawl', 'https://MINE.example:443/?pages=1', *NULL, '--export', 'taken')
+    # The same site, written differently.
+    user.run('crawl', 'https://MINE.example:443/?pages=1', *GENERATED, '--export', 'taken')
 
 
-def test_the_project_of_the_environment_is_used_and_named(
+def test_the_project_of_the_environment_is_used_and_printed(
     directory: Path, stack: StackProcess
 ) -> None:
-    user = User(directory, **project_of(stack))
-    done = user.run('crawl', 'https://remote.example/?pages=3', *NULL)
+    user = User(directory, python=python_with_generated_site(), **project_of(stack))
+    done = user.run('crawl', 'https://remote.example/?pages=3', *GENERATED)
 
     assert f'on {stack.url}, the project of SUPABASE_URL' in done.stderr
     assert ': 3 pages,' in done.stdout
     assert not (directory / '.silkline').exists()
 
 
-def test_a_project_that_has_workers_is_not_given_another(directory: Path) -> None:
+def test_no_worker_is_started_for_a_project_that_has_workers(directory: Path) -> None:
     with StackProcess(directory / 'far/away') as stack:
         stack.rpc('heartbeat_crawl_jobs', p_worker_id=str(uuid4()), p_lease_tokens=[])
         process = User(directory, **project_of(stack)).start('crawl', 'https://remote.example/')
@@ -232,16 +231,19 @@ def test_a_project_that_has_workers_is_not_given_another(directory: Path) -> Non
 
 
 def project_of(stack: StackProcess) -> dict[str, str]:
-    """What somebody sets for a project that is elsewhere."""
+    """The variables of a remote project."""
     names = ('SUPABASE_URL', 'SUPABASE_SECRET_KEY')
     return {name: stack.variables[name] for name in names}
 
 
-def test_a_worker_that_is_there_does_the_work(user: User, directory: Path) -> None:
-    with StackProcess(directory / '.silkline') as stack, WorkerProcess(stack, directory) as worker:
+def test_a_running_worker_takes_the_job(user: User, directory: Path) -> None:
+    with (
+        StackProcess(directory / '.silkline') as stack,
+        WorkerProcess(stack, directory, python=python_with_generated_site()) as worker,
+    ):
         worker.wait_for_output('4 slots')
-        done = User(directory).run('crawl', 'https://shared.example/?pages=3', *NULL)
-        worker.wait_for_output(f'job {job_of(done.stderr)}: ')
+        done = User(directory).run('crawl', 'https://shared.example/?pages=3', *GENERATED)
+        worker.wait_for_output(f'job {job_id_in(done.stderr)}: ')
 
         assert ': 3 pages,' in done.stdout
         assert not worker.has_ended
@@ -251,7 +253,7 @@ def test_a_worker_that_is_there_does_the_work(user: User, directory: Path) -> No
 def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
     user: User, number: signal.Signals
 ) -> None:
-    process = user.start('crawl', f'{LONG_SITE}&n={number}', *NULL, *ALLOW)
+    process = user.start('crawl', f'{LONG_SITE}&n={number}', *GENERATED, *ALLOW)
     job, children = wait_for_pages(process)
     os.kill(process.pid, number)
     output = process.communicate(timeout=100)[0]
@@ -259,75 +261,75 @@ def test_an_interrupted_crawl_is_stopped_and_keeps_its_pages(
     assert process.returncode == 130
     assert output.startswith('stopped in ')
     assert re.search(r'^  left     \d+ URLs?$', output, re.MULTILINE)
-    # With what the crawl was allowed, or it could not go on.
+    # With the network that the crawl was allowed, which the next worker needs, too.
     assert output.endswith(
-        f'To go on:\n  silkline resume {job}\n  silkline worker --burst {" ".join(ALLOW)}\n'
+        f'To resume:\n  silkline resume {job}\n  silkline worker --burst {" ".join(ALLOW)}\n'
     )
     assert user.run('jobs', '--status', 'stopped').stdout.count(job) == 1
     assert len(user.lines('pages', job, '--jsonl')) >= 1
     assert not children & running()
 
 
-def test_a_crawl_whose_worker_is_killed_goes_on_with_another(user: User) -> None:
+def test_a_crawl_whose_worker_is_killed_continues_with_another_worker(user: User) -> None:
     pages = {f'/{number}': page(text=f'Page {number}.') for number in range(1, 30)}
     with Site({'/': page(*pages), **pages}) as site:
-        # Not over before the worker is killed.
+        # Still running when the worker is killed.
         site.answer_only(10)
         process = user.start('crawl', f'{site.url}/', *ALLOW)
         job, [worker] = wait_for_pages(process)
         os.kill(worker, signal.SIGKILL)
         site.answer_all()
-        output, said = process.communicate(timeout=100)
+        output, messages = process.communicate(timeout=100)
 
-    assert process.returncode == 0, said
-    assert 'the worker was killed; another one goes on' in said
+    assert process.returncode == 0, messages
+    assert 'the worker was killed; starting another one' in messages
     assert ': 30 pages,' in output
     assert len(user.lines('pages', job, '--jsonl')) == 30
 
 
-def test_interrupted_twice_a_crawl_ends_at_once(user: User) -> None:
+def test_a_second_interrupt_ends_a_crawl_at_once(user: User) -> None:
     # All but the first page take longer than the test.
-    process = user.start('crawl', f'{LONG_SITE}&slow=1&slow_ms=300000', *NULL)
+    process = user.start('crawl', f'{LONG_SITE}&slow=1&slow_ms=300000', *GENERATED)
     job, children = wait_for_pages(process)
     os.kill(process.pid, signal.SIGINT)
     assert process.stderr is not None
-    assert any('Ctrl-C again ends at once' in line for line in process.stderr)
+    assert any('Ctrl-C again exits at once' in line for line in process.stderr)
     os.kill(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=60)[1]
+    messages = process.communicate(timeout=60)[1]
 
     assert process.returncode == 130
-    assert f'ended at once; silkline show {job}' in said
-    wait_until(lambda: not children & running(), what='the end of the worker')
+    assert f'exited at once; silkline show {job}' in messages
+    wait_until(lambda: not children & running(), what='the worker to exit')
 
 
-def test_interrupted_while_it_writes_files_a_crawl_ends_at_once(user: User) -> None:
-    words = ('crawl', 'https://written.example/?pages=1', *NULL, '--export', 'written')
+def test_an_interrupt_during_the_export_ends_the_command_at_once(user: User) -> None:
+    words = ('crawl', 'https://written.example/?pages=1', *GENERATED, '--export', 'written')
     user.run(*words)
     page = user.directory / 'written/index_pages=1.md'
     page.unlink()
-    # Where it would write next, nobody reads: it waits for ever.
+    # Writing to a pipe that nobody reads blocks for ever.
     os.mkfifo(f'{page}.partial')
     process = user.start(*words)
     assert process.stdout is not None
-    assert any(line.startswith('To see them:') for line in process.stdout)
+    assert any(line.startswith('To list them:') for line in process.stdout)
     os.kill(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=60)[1]
+    messages = process.communicate(timeout=60)[1]
 
     assert process.returncode == 130
-    assert 'Traceback' not in said
+    assert 'Traceback' not in messages
 
 
 def wait_for_pages(process: subprocess.Popen[str]) -> tuple[str, set[int]]:
-    """Read what a crawl says until it has pages; answer its job, and what it has started."""
+    """Read messages of a crawl until it has pages; return its job and its child processes."""
     assert process.stderr is not None
-    said = ''
+    messages = ''
     for line in process.stderr:
-        said += line
+        messages += line
         if re.match(r'processing  [1-9]', line):
             break
     children = {found.pid for found in processes() if found.parent == process.pid}
-    assert children, said
-    return job_of(said), children
+    assert children, messages
+    return job_id_in(messages), children
 
 
 def running() -> set[int]:

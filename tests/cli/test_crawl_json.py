@@ -1,4 +1,4 @@
-"""`silkline crawl --json`: how a crawl ended, for scripts."""
+"""`silkline crawl --json`: one object about a crawl that ended."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def user() -> Iterator[User]:
         yield User(stack.directory.parent)
 
 
-def test_the_end_of_a_crawl_is_one_json_object(user: User) -> None:
+def test_a_crawl_prints_one_json_object_at_its_end(user: User) -> None:
     site = Site(
         {
             '/': page('/gone', '/hidden', '/here'),
@@ -30,33 +30,37 @@ def test_the_end_of_a_crawl_is_one_json_object(user: User) -> None:
     )
     with site:
         done = user.run('crawl', site.url, *ALLOW, '--export', 'out', '--json')
-    told = json.loads(done.stdout)
+    summary = json.loads(done.stdout)
 
     assert done.stdout.count('\n') == 1
-    assert (told['status'], told['pages_done'], told['pages_failed']) == ('completed', 2, 1)
-    assert told['failed'] == {'HTTP 404': 1}
-    assert told['skipped'] == {'robots': 1}
-    assert told['failures'] == [
+    assert (summary['status'], summary['pages_done'], summary['pages_failed']) == (
+        'completed',
+        2,
+        1,
+    )
+    assert summary['failed'] == {'HTTP 404': 1}
+    assert summary['skipped'] == {'robots': 1}
+    assert summary['failures'] == [
         {'url': f'{site.url}/gone', 'http_status': 404, 'error': 'HTTP 404 Not Found'}
     ]
-    assert told['export'] == str(user.directory / 'out')
-    assert told['project_url'] in done.stderr
-    [shown] = user.lines('show', told['job_id'], '--json')
+    assert summary['export'] == str(user.directory / 'out')
+    assert summary['project_url'] in done.stderr
+    [shown] = user.lines('show', summary['job_id'], '--json')
     assert shown['status'] == 'completed'
 
 
-def test_a_crawl_that_stored_nothing_tells_so_and_ends_with_4(user: User) -> None:
+def test_a_crawl_that_stored_nothing_prints_its_object_and_exits_with_4(user: User) -> None:
     with Site() as site:
         done = user.run('crawl', site.url, *ALLOW, '--json', code=4)
-    told = json.loads(done.stdout)
+    summary = json.loads(done.stdout)
 
-    assert (told['status'], told['pages_done'], told['export']) == ('completed', 0, None)
-    assert told['failed'] == {'HTTP 404': 1}
+    assert (summary['status'], summary['pages_done'], summary['export']) == ('completed', 0, None)
+    assert summary['failed'] == {'HTTP 404': 1}
 
 
-def test_an_interrupted_crawl_tells_what_it_has(user: User) -> None:
+def test_an_interrupted_crawl_prints_its_object(user: User) -> None:
     with Site({'/': page('/a'), '/robots.txt': Answer(status=404)}) as site:
-        # robots.txt and the start are answered, and nothing after them.
+        # Only robots.txt and the start URL are answered.
         site.answer_only(2)
         process = user.start('crawl', site.url, *ALLOW, '--json')
         assert process.stderr is not None
@@ -68,5 +72,5 @@ def test_an_interrupted_crawl_tells_what_it_has(user: User) -> None:
     assert json.loads(output)['status'] == 'stopped'
 
 
-def test_a_mistake_prints_no_data(user: User) -> None:
+def test_a_mistake_in_the_command_prints_nothing_on_stdout(user: User) -> None:
     assert user.run('crawl', 'htp://a.example/', '--json', code=2).stdout == ''

@@ -1,8 +1,7 @@
-"""Pages as files: their names, their front matter, and whose files are left alone."""
+"""Pages as files: their names, their front matter, and the files that are left alone."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
@@ -12,35 +11,43 @@ from uuid import UUID, uuid5
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from silkline.cli.export import LIST, Counts, Export, document, path_of, refuse_foreign, sameness
+from silkline.cli.export.directory import MANIFEST, Export, ExportCounts, check_directory
+from silkline.cli.export.files import collision_key, document, path_of
 from silkline.errors import SettingsError
+from silkline.queue.rows import PageRow
 
 SITE = 'docs.example'
 NAMESPACE = UUID(int=7)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    url: str
-    markdown: str | None = '# Text\n'
-    title: str | None = 'Title'
-    http_status: int | None = 200
-    content_hash: str | None = 'abc'
-    extractor: str | None = 'main'
-    extractor_version: str | None = '3'
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    first_seen_at: datetime | None = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
+def page(url: str, **facts: Any) -> PageRow:
+    """A stored page; its key follows from its URL."""
+    usual = {
+        'url_key': uuid5(NAMESPACE, url),
+        'url': url,
+        'depth': 0,
+        'status': 'done',
+        'attempts': 1,
+        'markdown': '# Text\n',
+        'title': 'Title',
+        'http_status': 200,
+        'content_hash': 'abc',
+        'extractor': 'main',
+        'extractor_version': '3',
+        'first_seen_at': datetime(2026, 11, 16, 9, 30, tzinfo=UTC),
+    }
+    return PageRow.model_validate({**dict.fromkeys(PageRow.model_fields), **usual, **facts})
 
-    @property
-    def url_key(self) -> UUID:
-        return uuid5(NAMESPACE, self.url)
+
+def changed(before: PageRow, **facts: Any) -> PageRow:
+    return before.model_copy(update=facts)
 
 
-def export(directory: Path, pages: Sequence[Page], *, site: str = SITE) -> Counts:
+def export(directory: Path, pages: Sequence[PageRow], *, site: str = SITE) -> ExportCounts:
     written = Export(directory, site)
-    written.plan((page.url_key, page.url) for page in pages)
-    for page in pages:
-        written.write(page)
+    written.plan((row.url_key, row.url) for row in pages)
+    for row in pages:
+        written.write(row)
     return written.finish()
 
 
@@ -77,14 +84,14 @@ def front_matter(text: str) -> dict[str, Any]:
         ('https://a.example/x.md/y', 'x.md_/y.md'),
     ],
 )
-def test_a_file_is_named_for_the_path_of_its_page(url: str, path: str) -> None:
+def test_a_file_is_named_after_the_path_of_its_page(url: str, path: str) -> None:
     assert path_of(url, with_host=False) == path
 
 
-def test_the_host_is_the_top_directory_only_when_there_are_several(directory: Path) -> None:
-    one = [Page('https://a.example/x'), Page('https://a.example/y')]
+def test_hosts_become_directories_only_if_there_are_several(directory: Path) -> None:
+    one = [page('https://a.example/x'), page('https://a.example/y')]
     export(directory / 'one', one)
-    export(directory / 'two', [*one, Page('https://b.example:8080/x')])
+    export(directory / 'two', [*one, page('https://b.example:8080/x')])
 
     assert files(directory / 'one') == {'x.md', 'y.md'}
     assert files(directory / 'two') == {'a.example/x.md', 'a.example/y.md', 'b.example_8080/x.md'}
@@ -98,13 +105,13 @@ def test_the_host_is_the_top_directory_only_when_there_are_several(directory: Pa
     )
 )
 def test_no_two_pages_share_a_file_on_any_file_system(paths: list[str]) -> None:
-    pages = [Page(f'https://a.example/{path}') for path in paths]
+    pages = [page(f'https://a.example/{path}') for path in paths]
     with TemporaryDirectory(prefix='silkline-') as directory:
         planned = Export(Path(directory), SITE)
-        planned.plan((page.url_key, page.url) for page in pages)
+        planned.plan((row.url_key, row.url) for row in pages)
     names = list(planned.paths.values())
 
-    assert len({sameness(name) for name in names}) == len(pages)
+    assert len({collision_key(name) for name in names}) == len(pages)
     for name in names:
         assert not name.startswith('/')
         assert '..' not in name.split('/')
@@ -112,18 +119,18 @@ def test_no_two_pages_share_a_file_on_any_file_system(paths: list[str]) -> None:
         assert all(part == part.rstrip('. ') for part in name.split('/'))
 
 
-def test_pages_that_differ_in_case_only_get_a_file_each(directory: Path) -> None:
-    export(directory / 'out', [Page('https://a.example/API'), Page('https://a.example/api')])
+def test_pages_whose_urls_differ_only_in_case_get_a_file_each(directory: Path) -> None:
+    export(directory / 'out', [page('https://a.example/API'), page('https://a.example/api')])
 
     names = files(directory / 'out')
     assert len(names) == 2
     assert len({name.casefold() for name in names}) == 2
 
 
-def test_long_names_are_cut_and_stay_apart(directory: Path) -> None:
+def test_long_names_are_shortened_and_stay_different(directory: Path) -> None:
     stem = 'https://a.example/' + 'é' * 200
     deep = 'https://a.example/' + '/'.join(f'folder-{number}' for number in range(100))
-    pages = [Page(f'{stem}{end}') for end in 'xy'] + [Page(f'{deep}/{end}') for end in 'xy']
+    pages = [page(f'{stem}{end}') for end in 'xy'] + [page(f'{deep}/{end}') for end in 'xy']
     export(directory / 'out', pages)
 
     names = files(directory / 'out')
@@ -132,13 +139,13 @@ def test_long_names_are_cut_and_stay_apart(directory: Path) -> None:
     assert max(len(name.encode()) for name in names) <= 200
 
 
-def test_the_front_matter_says_where_a_page_is_from() -> None:
-    page = Page(
+def test_the_front_matter_describes_the_page() -> None:
+    row = page(
         'https://a.example/x',
         title='Say "hi": \u2028 # no comment',
         metadata={'description': 'Line one\nline two', 'language': 'en'},
     )
-    text = document(page)
+    text = document(row)
 
     assert front_matter(text) == {
         'url': 'https://a.example/x',
@@ -155,84 +162,84 @@ def test_the_front_matter_says_where_a_page_is_from() -> None:
     assert text.endswith('---\n\n# Text\n')
 
 
-def test_a_page_that_is_as_it_was_makes_the_same_file() -> None:
-    page = Page('https://a.example/x')
+def test_a_page_answered_with_304_makes_the_same_file() -> None:
+    row = page('https://a.example/x')
 
-    assert document(replace(page, http_status=304)) == document(page)
+    assert document(changed(row, http_status=304)) == document(row)
 
 
-def test_what_is_not_known_is_left_out_of_the_front_matter() -> None:
-    page = Page('https://a.example/x', title=None, markdown=None, extractor=None)
+def test_unknown_facts_are_left_out_of_the_front_matter() -> None:
+    row = page('https://a.example/x', title=None, markdown=None, extractor=None)
 
-    assert front_matter(document(page)).keys() == {
+    assert front_matter(document(row)).keys() == {
         'url',
         'fetched_at',
         'http_status',
         'content_hash',
         'extractor_version',
     }
-    assert document(page).endswith('---\n')
+    assert document(row).endswith('---\n')
 
 
 def test_exporting_again_updates_what_changed_and_removes_what_is_gone(directory: Path) -> None:
     out = directory / 'out'
-    first, second, third = (Page(f'https://a.example/dir{n}/x') for n in range(3))
+    first, second, third = (page(f'https://a.example/dir{n}/x') for n in range(3))
 
-    assert export(out, [first, second, third]) == Counts(new=3)
-    assert export(out, [first, second, third]) == Counts(unchanged=3)
-    changed = replace(second, markdown='# Other\n')
-    assert export(out, [first, changed]) == Counts(unchanged=1, changed=1, removed=1)
+    assert export(out, [first, second, third]) == ExportCounts(new=3)
+    assert export(out, [first, second, third]) == ExportCounts(unchanged=3)
+    other = changed(second, markdown='# Other\n')
+    assert export(out, [first, other]) == ExportCounts(unchanged=1, changed=1, removed=1)
     assert (out / 'dir1/x.md').read_text().endswith('# Other\n')
     assert not (out / 'dir2').exists()
 
 
-def test_files_of_pages_that_were_not_seen_stay_and_are_known_to_the_next_export(
+def test_files_of_unseen_pages_stay_and_the_next_export_knows_them(
     directory: Path,
 ) -> None:
     out = directory / 'out'
-    first, second = Page('https://a.example/x'), Page('https://a.example/"y"')
+    first, second = page('https://a.example/x'), page('https://a.example/"y"')
     export(out, [first, second])
 
     stopped = Export(out, SITE)
     stopped.plan([(first.url_key, first.url)])
     stopped.write(first)
     assert stopped.unwritten() == {'_y_.md': second.url}
-    assert stopped.finish(unseen={'_y_.md'}) == Counts(unchanged=1, unseen=1)
+    assert stopped.finish(unseen={'_y_.md'}) == ExportCounts(unchanged=1, unseen=1)
     assert files(out) == {'x.md', '_y_.md'}
-    assert export(out, [first]) == Counts(unchanged=1, removed=1)
+    assert export(out, [first]) == ExportCounts(unchanged=1, removed=1)
 
 
-def test_a_file_that_was_changed_by_hand_is_still_known_after_a_job_that_did_not_see_its_page(
+def test_an_edited_file_is_still_known_after_a_job_that_did_not_see_its_page(
     directory: Path,
 ) -> None:
     out = directory / 'out'
-    page = Page('https://a.example/x')
-    export(out, [page])
+    row = page('https://a.example/x')
+    export(out, [row])
     (out / 'x.md').write_text('my notes')
 
     stopped = Export(out, SITE)
     stopped.plan([])
     assert stopped.unwritten() == {'x.md': None}
     stopped.finish(unseen={'x.md'})
-    assert export(out, [page]) == Counts(kept=1)
+    assert export(out, [row]) == ExportCounts(edited=1)
 
 
-def test_a_file_that_was_changed_by_hand_is_left_alone(directory: Path) -> None:
+def test_an_edited_file_is_left_alone(directory: Path) -> None:
     out = directory / 'out'
-    page = Page('https://a.example/x')
-    export(out, [page])
+    row = page('https://a.example/x')
+    export(out, [row])
     (out / 'x.md').write_text('my notes')
 
-    assert export(out, [replace(page, markdown='# New\n')]) == Counts(kept=1)
-    assert export(out, []) == Counts()
+    assert export(out, [changed(row, markdown='# New\n')]) == ExportCounts(edited=1)
+    assert export(out, []) == ExportCounts()
     assert (out / 'x.md').read_text() == 'my notes'
 
 
-def test_a_file_of_somebody_else_is_never_overwritten(directory: Path) -> None:
+def test_a_file_that_no_export_wrote_is_never_overwritten(directory: Path) -> None:
     out = directory / 'out'
-    export(out, [Page('https://a.example/x')])
+    export(out, [page('https://a.example/x')])
     (out / 'Y.md').write_text('mine')
-    export(out, [Page('https://a.example/x'), Page('https://a.example/y')])
+    export(out, [page('https://a.example/x'), page('https://a.example/y')])
 
     assert (out / 'Y.md').read_text() == 'mine'
     assert len(files(out)) == 3
@@ -241,50 +248,50 @@ def test_a_file_of_somebody_else_is_never_overwritten(directory: Path) -> None:
 def test_a_directory_with_other_files_is_refused(directory: Path) -> None:
     (directory / 'notes.txt').write_text('mine')
 
-    with pytest.raises(SettingsError, match=r'has other files in it; .* such as '):
-        refuse_foreign(directory, SITE)
-    with pytest.raises(SettingsError, match='is no directory'):
-        refuse_foreign(directory / 'notes.txt', SITE)
-    with pytest.raises(SettingsError, match=r'notes\.txt is no directory'):
-        refuse_foreign(directory / 'notes.txt/below', SITE)
-    refuse_foreign(directory / 'new', SITE)
+    with pytest.raises(SettingsError, match=r'contains other files: .* such as '):
+        check_directory(directory, SITE)
+    with pytest.raises(SettingsError, match='is not a directory'):
+        check_directory(directory / 'notes.txt', SITE)
+    with pytest.raises(SettingsError, match=r'notes\.txt is not a directory'):
+        check_directory(directory / 'notes.txt/below', SITE)
+    check_directory(directory / 'new', SITE)
 
 
 def test_the_export_of_another_site_is_refused(directory: Path) -> None:
     out = directory / 'out'
-    export(out, [Page('https://a.example/x')])
+    export(out, [page('https://a.example/x')])
 
-    with pytest.raises(SettingsError, match=r'holds the pages of docs\.example, not of other'):
+    with pytest.raises(SettingsError, match=r'contains the pages of docs\.example, not of other'):
         export(out, [], site='other')
     assert files(out) == {'x.md'}
 
 
-def test_an_export_that_was_cut_off_is_taken_up_by_the_next(directory: Path) -> None:
+def test_an_interrupted_export_is_completed_by_the_next(directory: Path) -> None:
     out = directory / 'out'
-    pages = [Page(f'https://a.example/{n}') for n in range(3)]
-    cut_off = Export(out, SITE)
-    cut_off.plan((page.url_key, page.url) for page in pages)
-    cut_off.write(pages[0])
+    pages = [page(f'https://a.example/{n}') for n in range(3)]
+    interrupted = Export(out, SITE)
+    interrupted.plan((row.url_key, row.url) for row in pages)
+    interrupted.write(pages[0])
     (out / '1.md').write_text('half')
-    refuse_foreign(out, SITE)
+    check_directory(out, SITE)
 
-    assert export(out, pages) == Counts(unchanged=1, changed=1, new=1)
+    assert export(out, pages) == ExportCounts(unchanged=1, changed=1, new=1)
 
 
 @pytest.mark.parametrize(
     'text', ['{', '[]', '{"format": 1}', '{"format": 1, "files": {"../x": "y"}}', '{"files": {}}']
 )
-def test_a_damaged_list_of_files_is_refused(directory: Path, text: str) -> None:
-    (directory / LIST).write_text(text)
+def test_a_damaged_manifest_is_refused(directory: Path, text: str) -> None:
+    (directory / MANIFEST).write_text(text)
 
-    with pytest.raises(SettingsError, match='name another directory'):
-        refuse_foreign(directory, SITE)
+    with pytest.raises(SettingsError, match='choose another directory'):
+        check_directory(directory, SITE)
 
 
-def test_a_page_that_came_after_the_names_were_given_is_written_too(directory: Path) -> None:
+def test_a_page_stored_after_planning_is_written_too(directory: Path) -> None:
     out = directory / 'out'
     written = Export(out, SITE)
     written.plan([])
 
-    assert written.write(Page('https://a.example/late')) == 'new'
+    assert written.write(page('https://a.example/late')) == 'new'
     assert files(out) == {'late.md'}

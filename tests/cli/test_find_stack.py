@@ -1,4 +1,4 @@
-"""All commands mean the same local stack."""
+"""All commands find the same local stack."""
 
 from pathlib import Path
 
@@ -12,13 +12,15 @@ VARIABLES = {'SUPABASE_URL': 'http://127.0.0.1:54421', 'SUPABASE_SECRET_KEY': 's
 
 
 def make_stack(directory: Path) -> StackDirectory:
-    """One that has never been up."""
+    """A stack that was never started."""
     stack = StackDirectory(directory / '.silkline')
-    stack.make()
+    stack.create()
     return stack
 
 
-def test_a_stack_above_is_meant_from_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_found_from_a_directory_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stack = make_stack(tmp_path)
     stack.write_env(VARIABLES)
     below = tmp_path / 'a/b'
@@ -29,7 +31,7 @@ def test_a_stack_above_is_meant_from_below(tmp_path: Path, monkeypatch: pytest.M
     assert read_project({}, below).url == VARIABLES['SUPABASE_URL']
 
 
-def test_a_stack_that_has_never_been_up_is_meant_before_one_above(
+def test_a_nearer_stack_is_found_first_even_if_it_was_never_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_stack(tmp_path).write_env(VARIABLES)
@@ -39,11 +41,11 @@ def test_a_stack_that_has_never_been_up_is_meant_before_one_above(
     monkeypatch.chdir(below)
 
     assert find_stack(None).path == stack.path
-    with pytest.raises(SettingsError, match=f'{stack.path} has not been up yet: silkline up'):
+    with pytest.raises(SettingsError, match=f'{stack.path} was never started: run silkline up'):
         read_project({}, below)
 
 
-def test_other_things_of_that_name_are_no_stack(
+def test_a_directory_of_that_name_without_a_lock_is_not_a_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = make_stack(tmp_path)

@@ -1,9 +1,10 @@
-"""The command line, run as a user runs it."""
+"""The command `silkline` itself: help, version, output that cannot be written."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from silkline import __version__
 
 from tests.support.servers import MIGRATIONS, ROOT
@@ -19,22 +20,27 @@ def silkline(*words: str) -> str:
     ).stdout
 
 
-def test_the_version_is_shown() -> None:
+def test_version_prints_the_version() -> None:
     assert silkline('--version') == f'silkline {__version__}\n'
 
 
-def test_help_tells_how_the_queue_is_installed() -> None:
+def test_help_says_how_to_install_the_queue() -> None:
     assert 'supabase db push' in ' '.join(silkline('--help').split())
 
 
-def test_help_begins_with_what_a_newcomer_types() -> None:
+def test_help_lists_crawl_and_pages_first_and_cuts_no_sentence() -> None:
     commands = silkline('--help').partition('Commands:\n')[2].splitlines()
 
     assert [line.split()[0] for line in commands[:2]] == ['crawl', 'pages']
     assert not [line for line in commands if line.endswith('...')], 'a sentence is cut off'
 
 
-def test_what_cannot_be_written_is_told_in_a_sentence() -> None:
+@pytest.mark.parametrize('words', [['-h'], ['crawl', '-h']])
+def test_help_has_a_short_option(words: list[str]) -> None:
+    assert 'Usage: ' in silkline(*words)
+
+
+def test_output_that_cannot_be_written_is_reported_in_one_sentence() -> None:
     with open('/dev/full', 'w') as full:
         done = subprocess.run(
             [sys.executable, '-m', 'silkline', 'migrations'],
@@ -49,5 +55,5 @@ def test_what_cannot_be_written_is_told_in_a_sentence() -> None:
     assert done.stderr == 'silkline: No space left on device\n'
 
 
-def test_migrations_names_the_directory_of_the_checkout() -> None:
+def test_migrations_prints_the_directory_of_the_checkout() -> None:
     assert Path(silkline('migrations').strip()) == MIGRATIONS

@@ -1,42 +1,70 @@
-"""What is printed, and what is not."""
+"""Jobs, times, sizes and the state of the queue in words."""
 
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
-from silkline.cli.output import (
-    amount,
+from silkline.cli.output import print_job_details, print_jobs, print_stats
+from silkline.cli.wording import (
+    byte_size,
     counted,
+    describe_no_match,
     duration,
-    pages,
-    print_shown,
-    print_stats,
+    page_counts,
     with_advice,
 )
-from silkline.queue.rows import Event, Progress, QueueStats, Reason, ShownJob
+from silkline.queue.rows import Event, JobStatus, Progress, QueueStats, Reason, ShownJob
+
+from tests.support.screen import screen_after
 
 JOB = UUID(int=1)
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+# Prints three lists of jobs.
+LIST_JOBS = """
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+from silkline.cli import output
+from silkline.queue.rows import Job
+
+now = datetime.now(UTC)
+
+
+def job(number, url, **facts):
+    row = {name: None for name in Job.model_fields}
+    numbers = [name for name, field in Job.model_fields.items() if field.annotation in (int, float)]
+    counts = dict.fromkeys(numbers, 0)
+    given = {'id': UUID(int=number), 'kind': 'crawl', 'payload': {'url': url}, 'status': 'failed'}
+    times = {'run_after': now, 'created_at': now - timedelta(days=3, hours=1)}
+    return Job(**{**row, **counts, **given, **times, 'progress_percentage': 100, **facts})
+
+
+one = job(0xA, 'https://a.example/')
+output.print_jobs([one, job(0xB, f'https://{"b" * 60}.example/')])
+output.print_jobs([one, job(0xC, 'https://c.example/', kind='audit')])
+later = datetime(2999, 1, 2, 3, 4, 5).astimezone()
+output.print_jobs([job(0xD, 'https://d.example/', status='pending', run_after=later)])
+"""
 
 
 @pytest.mark.parametrize(
     ('seconds', 'text'),
     [(0, '0 s'), (119, '119 s'), (120, '2 min'), (7200, '2 h'), (172800, '2 d')],
 )
-def test_times_are_told_in_one_unit(seconds: float, text: str) -> None:
+def test_durations_have_one_unit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ('size', 'text'), [(0, '0 B'), (999, '999 B'), (4400, '4.4 KB'), (1234567, '1.23 MB')]
 )
-def test_amounts_are_told_in_three_digits(size: int, text: str) -> None:
-    assert amount(size) == text
+def test_sizes_have_three_digits(size: int, text: str) -> None:
+    assert byte_size(size) == text
 
 
 @pytest.mark.parametrize(('count', 'text'), [(0, '0 URLs'), (1, '1 URL'), (2, '2 URLs')])
-def test_one_is_no_plural(count: int, text: str) -> None:
+def test_one_is_singular(count: int, text: str) -> None:
     assert counted(count, 'URL') == text
 
 
@@ -74,12 +102,12 @@ def progress(**facts: Any) -> dict[str, Any]:
     }
 
 
-def test_the_speed_is_told_of_a_job_that_runs_only() -> None:
-    assert pages(Progress(**progress())) == '3 done, 1.5/s'
-    assert pages(Progress(**progress(status='completed'))) == '3 done'
+def test_only_a_running_job_has_a_speed() -> None:
+    assert page_counts(Progress(**progress())) == '3 done, 1.5/s'
+    assert page_counts(Progress(**progress(status='completed'))) == '3 done'
 
 
-def test_a_job_is_shown_with_its_url_and_history(capsys: pytest.CaptureFixture[str]) -> None:
+def test_details_of_a_job_include_its_url_and_history(capsys: pytest.CaptureFixture[str]) -> None:
     event = Event(
         seq=1,
         at=NOON,
@@ -91,14 +119,14 @@ def test_a_job_is_shown_with_its_url_and_history(capsys: pytest.CaptureFixture[s
         error_code=None,
     )
     facts = progress(url='https://a.example/docs/', retry_count=1, attempt=2)
-    print_shown(ShownJob(**facts, history=[event]))
+    print_job_details(ShownJob(**facts, history=[event]))
 
     assert capsys.readouterr().out.splitlines() == [
         f'job       {JOB} (crawl of https://a.example/docs/)',
         'status    processing',
         'pages     3 done, 1.5/s',
         'read      1 KB',
-        'attempt   2, with 1 of 3 retries spent',
+        'attempt   2, 1 of 3 retries used',
         '2026-11-16 12:00:00             -> pending    enqueue by user',
     ]
 
@@ -116,7 +144,7 @@ def stats(**facts: Any) -> QueueStats:
     return QueueStats(**{**quiet, **facts})
 
 
-def test_a_quiet_queue_is_told_in_few_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_of_an_idle_queue_are_short(capsys: pytest.CaptureFixture[str]) -> None:
     print_stats(stats())
 
     assert capsys.readouterr().out.splitlines() == [
@@ -124,11 +152,11 @@ def test_a_quiet_queue_is_told_in_few_words(capsys: pytest.CaptureFixture[str]) 
         'processing  0',
         'paused      0',
         'ended       none in the last 24 hours',
-        'workers     none: silkline worker starts one',
+        'workers     none: start one with silkline worker',
     ]
 
 
-def test_a_busy_queue_is_told_with_what_its_jobs_wait_for(
+def test_stats_of_a_busy_queue_say_what_its_jobs_wait_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     busy = stats(
@@ -141,17 +169,18 @@ def test_a_busy_queue_is_told_with_what_its_jobs_wait_for(
     print_stats(busy)
 
     assert capsys.readouterr().out.splitlines() == [
-        'pending     100 or more (100 or more in line, 2 behind another of the same host)',
+        'pending     100 or more (100 or more ready to run,'
+        ' 2 waiting for another job of the same host)',
         'processing  1',
         'paused      1',
         'ended       7 completed, 1 failed in the last 24 hours',
         'workers     1 live, 2 late; 1 of 1 slot busy',
-        'waiting     2 min, the first in line',
+        'waiting     2 min, the oldest job that is ready to run',
     ]
 
 
 @pytest.mark.parametrize(
-    ('code', 'text', 'told'),
+    ('code', 'text', 'printed'),
     [
         ('no_worker', 'No worker is alive.', 'No worker is alive: silkline worker'),
         ('paused', 'A user paused it.', f'A user paused it: silkline resume {JOB}'),
@@ -159,5 +188,49 @@ def test_a_busy_queue_is_told_with_what_its_jobs_wait_for(
         ('in_line', 'It is next in line.', 'It is next in line.'),
     ],
 )
-def test_why_a_job_waits_is_told_with_what_helps(code: str, text: str, told: str) -> None:
-    assert with_advice(Reason(code=code, text=text), JOB) == told
+def test_a_reason_is_followed_by_the_command_that_helps(code: str, text: str, printed: str) -> None:
+    assert with_advice(Reason(code=code, text=text), JOB) == printed
+
+
+def test_an_empty_list_of_jobs_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_jobs([])
+
+    assert capsys.readouterr() == ('', 'no jobs yet: silkline crawl URL starts one\n')
+
+
+@pytest.mark.parametrize(
+    ('statuses', 'host', 'message'),
+    [
+        (['stopped', 'failed'], None, 'no stopped or failed jobs'),
+        ([], 'a.example', 'no jobs for host a.example; include the port if its URLs have one'),
+        (
+            ['failed'],
+            'a.example',
+            'no failed jobs for host a.example; include the port if its URLs have one',
+        ),
+    ],
+)
+def test_filters_that_match_no_job_are_named(
+    statuses: list[JobStatus], host: str | None, message: str
+) -> None:
+    assert describe_no_match(statuses, host) == message
+
+
+def test_on_a_terminal_a_job_takes_one_line_unless_its_url_is_long() -> None:
+    lines = screen_after(LIST_JOBS)
+
+    assert lines[0].split() == ['job', 'status', 'done', 'enqueued', 'url']
+    assert lines[1] == '00000000000a  failed  100 %  3 d ago   https://a.example/'
+    assert lines[2] == '00000000000b  failed  100 %  3 d ago'
+    assert lines[3] == f'  https://{"b" * 60}.example/'
+
+
+def test_the_kinds_of_jobs_are_listed_only_if_they_differ() -> None:
+    lines = screen_after(LIST_JOBS)
+
+    assert lines[4].split() == ['job', 'status', 'done', 'enqueued', 'kind', 'url']
+    assert lines[6].split()[-2:] == ['audit', 'https://c.example/']
+
+
+def test_a_job_that_is_not_due_is_listed_with_its_time() -> None:
+    assert 'pending (not before 2999-01-02 03:04:05)' in screen_after(LIST_JOBS)[-2]

@@ -1,4 +1,4 @@
-"""`silkline pages`: what a job brought home, as a table, as lines, as files."""
+"""`silkline pages`: the pages of a job as a table, as JSON lines, as files."""
 
 import os
 from collections.abc import Iterator
@@ -8,10 +8,12 @@ from uuid import UUID
 import pytest
 
 from examples.demo.demo_site import DemoSite
+from tests.support.plugins import python_with_generated_site
 from tests.support.stack import own_stack
 from tests.support.user import User
 
 ALLOW = ('--allow-network', '127.0.0.0/8')
+GENERATED = ('-o', 'fetcher=generated', '-o', 'obey_robots=false')
 # Four levels of two children each; the third level is too deep, every fourth page fails.
 SITE = 'https://site.example/?pages=15&links=2&fail=4'
 STORED = {0, 1, 2, 3, 5, 6}
@@ -22,7 +24,7 @@ TOO_DEEP = {7, 8, 11, 12, 13, 14}
 @pytest.fixture(scope='module')
 def user() -> Iterator[User]:
     with own_stack() as stack:
-        yield User(stack.directory.parent)
+        yield User(stack.directory.parent, python=python_with_generated_site())
 
 
 @pytest.fixture(scope='module')
@@ -31,7 +33,7 @@ def job(user: User) -> str:
 
 
 def crawl(user: User, *words: str) -> str:
-    job = user.run('enqueue', *words, '-o', 'fetcher=null').stdout.strip()
+    job = user.run('enqueue', *words, *GENERATED).stdout.strip()
     user.run('worker', '--burst')
     return job
 
@@ -45,7 +47,7 @@ def pages_in(text: str) -> set[int]:
     }
 
 
-def test_stored_pages_are_listed_with_what_became_of_them(user: User, job: str) -> None:
+def test_stored_pages_are_listed_with_their_changes_and_titles(user: User, job: str) -> None:
     done = user.run('pages', job)
     [head, *rows] = done.stdout.splitlines()
 
@@ -65,7 +67,7 @@ def test_the_newest_job_is_the_default(user: User, job: str) -> None:
     assert '6 stored, 1 failed (silkline pages --failed)' in done.stderr
 
 
-def test_titles_are_listed_on_a_terminal_that_knows_ascii_only(user: User) -> None:
+def test_titles_are_escaped_where_output_must_be_ascii(user: User) -> None:
     with DemoSite() as site:
         user.run('crawl', f'{site.url}/ja/', '-o', 'strategy=page', *ALLOW)
     listed = user.run('pages', PYTHONIOENCODING='ascii').stdout
@@ -80,14 +82,14 @@ def test_failed_urls_are_listed_with_their_errors(user: User, job: str) -> None:
     assert 'HTTP 500' in listed
 
 
-def test_skipped_urls_are_listed_with_the_reason(user: User, job: str) -> None:
+def test_skipped_urls_are_listed_with_their_reasons(user: User, job: str) -> None:
     listed = user.run('pages', job, '--skipped').stdout
 
     assert pages_in(listed) == TOO_DEEP
-    assert listed.count('too_deep: it is more than max_depth links away') == len(TOO_DEEP)
+    assert listed.count('too_deep: more than max_depth links from the start') == len(TOO_DEEP)
 
 
-def test_json_lines_hold_the_text_and_the_links(user: User, job: str) -> None:
+def test_json_lines_include_text_and_links(user: User, job: str) -> None:
     rows = user.lines('pages', job, '--jsonl')
     [third] = [row for row in rows if '/p/3?' in row['url']]
 
@@ -102,7 +104,7 @@ def test_json_lines_hold_the_text_and_the_links(user: User, job: str) -> None:
     ]
 
 
-def test_more_pages_than_one_answer_holds_are_all_there(user: User) -> None:
+def test_all_pages_are_printed_when_they_take_several_requests(user: User) -> None:
     job = crawl(user, 'https://many.example/?pages=130&links=20')
 
     assert len({row['url_key'] for row in user.lines('pages', job, '--jsonl')}) == 130
@@ -121,7 +123,7 @@ def test_pages_are_exported_as_markdown_with_front_matter(
     lines = (directory / f'out/p/3_{query}.md').read_text().splitlines()
     assert lines[:3] == ['---', f'url: "https://site.example/p/3?{query}"', 'title: "Page 3"']
     assert 'http_status: 200' in lines
-    assert 'extractor: "null"' in lines
+    assert 'extractor: "silkline"' in lines
     assert lines[-1].startswith('Page 3 of ')
     assert done.stderr.endswith('6 new\n')
 
@@ -130,7 +132,7 @@ def test_exporting_again_changes_nothing(user: User, job: str, directory: Path) 
     words = ('pages', job, '--export', str(directory / 'out'))
     user.run(*words)
 
-    assert user.run(*words).stderr.endswith('6 as they were\n')
+    assert user.run(*words).stderr.endswith('6 unchanged\n')
 
 
 def test_a_crawl_of_the_same_site_updates_an_export(user: User, job: str, directory: Path) -> None:
@@ -139,7 +141,7 @@ def test_a_crawl_of_the_same_site_updates_an_export(user: User, job: str, direct
     later = crawl(user, SITE, '--max-depth', '1')
     done = user.run('pages', later, '--export', target)
 
-    assert done.stderr.endswith('3 as they were, 3 removed\n')
+    assert done.stderr.endswith('3 unchanged, 3 removed\n')
 
 
 def test_a_job_that_did_not_see_all_pages_removes_no_file(
@@ -152,40 +154,40 @@ def test_a_job_that_did_not_see_all_pages_removes_no_file(
     user.run('cancel', cancelled)
 
     done = user.run('pages', cut, '--export', target)
-    assert done.stderr.endswith('2 as they were, 4 left alone, not seen by this crawl\n')
+    assert done.stderr.endswith('2 unchanged, 4 kept: not seen by this crawl\n')
     done = user.run('pages', cancelled, '--export', target)
-    assert done.stderr.endswith(': 6 left alone, not seen by this crawl\n')
+    assert done.stderr.endswith(': 6 kept: not seen by this crawl\n')
 
 
 @pytest.mark.parametrize('name', ['notes.txt', '.hidden'])
-def test_a_directory_with_other_files_is_not_exported_to(
+def test_a_directory_with_other_files_is_refused(
     user: User, job: str, directory: Path, name: str
 ) -> None:
     (directory / name).write_text('mine')
     done = user.run('pages', job, '--export', str(directory), code=2)
 
-    assert 'has other files in it' in done.stderr
+    assert 'contains other files' in done.stderr
     assert str(directory / 'pages') in done.stderr
     assert os.listdir(directory) == [name]
 
 
 @pytest.mark.parametrize(
-    ('words', 'code', 'said'),
+    ('words', 'code', 'message'),
     [
         (['--failed', '--skipped'], 2, 'choose one'),
-        (['--failed', '--export', 'x'], 2, '--export writes the pages that were stored'),
-        ([str(UUID(int=0))], 1, 'there is no job'),
-        (['nonsense'], 2, "'nonsense' is no id"),
+        (['--failed', '--export', 'x'], 2, '--export writes stored pages only'),
+        ([str(UUID(int=0))], 1, str(UUID(int=0))),
+        (['nonsense'], 2, "'nonsense' is not a job id"),
     ],
 )
-def test_what_cannot_be_listed_is_refused(
-    user: User, job: str, words: list[str], code: int, said: str
+def test_options_that_make_no_sense_are_refused(
+    user: User, job: str, words: list[str], code: int, message: str
 ) -> None:
-    assert said in user.run('pages', *words, code=code).stderr
+    assert message in user.run('pages', *words, code=code).stderr
 
 
-def test_a_job_that_has_stored_nothing_says_so(user: User) -> None:
-    job = user.run('enqueue', 'https://waiting.example/', '-o', 'fetcher=null').stdout.strip()
+def test_a_job_without_pages_is_reported_with_its_status(user: User) -> None:
+    job = user.run('enqueue', 'https://waiting.example/').stdout.strip()
     done = user.run('pages', job)
     user.run('cancel', job)
 

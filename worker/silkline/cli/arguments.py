@@ -1,8 +1,9 @@
-"""What people type about a job, read: its URL, a time, its options, its id."""
+"""Reading what people type: a URL, a time, options, networks, the id of a job."""
 
 import json
 import re
 from datetime import datetime
+from ipaddress import ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -15,58 +16,59 @@ if TYPE_CHECKING:
     from silkline.queue.rpc import Rpc
 
 LAST = 'last'
-# Ids begin with their time, so that it is the end in which those of one day differ.
+# Ids start with a timestamp, so ids of the same day differ at the end.
 PART_OF_ID = re.compile(r'[0-9a-f-]{6,35}')
 TOO_SHORT = re.compile(r'[0-9a-f-]{1,5}')
-# Among which a part of an id is looked for, and of which so many are listed.
+# A part of an id is looked up among this many of the newest jobs.
 SEARCHED_JOBS = 1000
+# If several jobs match, this many are listed.
 LISTED_JOBS = 10
-# A host, perhaps a port and a path: what people type.
+# A host, with or without a port and a path.
 WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
 
 
-def with_scheme(url: str) -> str:
-    """What somebody means who leaves out the scheme: https, and http for this machine."""
+def add_scheme(url: str) -> str:
+    """Complete a URL without a scheme: https, or http for localhost and IP addresses."""
     match = WITHOUT_SCHEME.match(url)
     if match is None:
         return url
     is_local = match[1] == 'localhost' or re.fullmatch(r'[\d.]+', match[1])
-    meant = f'{"http" if is_local else "https"}://{url}'
-    typer.echo(f'silkline: {url} is taken for {meant}', err=True)
-    return meant
+    full_url = f'{"http" if is_local else "https"}://{url}'
+    typer.echo(f'silkline: using {full_url}', err=True)
+    return full_url
 
 
-def refuse_port(url: str) -> None:
-    """The queue takes any number for one."""
+def check_port(url: str) -> None:
+    """Refuse a port that does not exist: the queue accepts any number."""
     try:
-        is_port = urlsplit(url).port != 0
+        is_valid = urlsplit(url).port != 0
     except ValueError:
-        is_port = False
-    if not is_port:
+        is_valid = False
+    if not is_valid:
         raise SettingsError(
-            f'{url!r} is no address of a site: its host or its port is wrong (a port is from 1 to'
+            f'{url!r} is not a URL: its host or port is invalid (a port is a number from 1 to'
             ' 65535)'
         )
 
 
 def read_time(text: str) -> datetime:
-    """A date, or a date and a time; without a zone, as the clock on the wall shows it."""
+    """A date, or a date and time; in local time unless it has a zone."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
         raise SettingsError(
-            f'--run-after {text!r} is no time: it is written like 2026-12-24, 2026-12-24T18:00'
-            ' (here) or 2026-12-24T18:00Z'
+            f'--run-after {text!r} is not a time: expected something like 2026-12-24,'
+            ' 2026-12-24T18:00 (local time) or 2026-12-24T18:00Z'
         ) from error
 
 
 def read_options(words: list[str]) -> dict[str, object]:
-    """`KEY=VALUE`, the value as JSON if it is JSON, else as text. No option is null."""
+    """`KEY=VALUE`: the value is JSON if it parses as JSON, else text. No option takes null."""
     options: dict[str, object] = {}
     for word in words:
         name, sign, text = word.partition('=')
         if not name or not sign:
-            raise SettingsError(f'--option {word} is not of the form KEY=VALUE')
+            raise SettingsError(f'--option {word!r} is not of the form KEY=VALUE')
         try:
             value = json.loads(text)
         except ValueError:
@@ -75,41 +77,57 @@ def read_options(words: list[str]) -> dict[str, object]:
     return options
 
 
-async def find_id(rpc: 'Rpc', job: str) -> UUID:
+def read_networks(words: list[str]) -> tuple[str, ...]:
+    """CIDR networks in canonical form; one word may hold several, with commas or spaces between."""
+    networks: list[str] = []
+    for text in ' '.join(words).replace(',', ' ').split():
+        try:
+            networks.append(str(ip_network(text)))
+        except ValueError as error:
+            raise SettingsError(
+                f'--allow-network {text!r} is not a network: {error}; expected something like'
+                ' 127.0.0.0/8'
+            ) from error
+    return tuple(networks)
+
+
+async def find_job_id(rpc: 'Rpc', job: str) -> UUID:
     if job == LAST:
         newest = await rpc.list_jobs(statuses=[], host=None, limit=1)
         if not newest:
-            raise SettingsError('there is no job yet: silkline crawl URL makes one')
+            raise SettingsError('no jobs yet: silkline crawl URL starts one')
         return newest[0].id
     try:
         return UUID(job)
     except ValueError:
-        return await find_by_part(rpc, job.lower())
+        return await find_job_by_part(rpc, job.lower())
 
 
-async def find_by_part(rpc: 'Rpc', part: str) -> UUID:
-    """The one job among the newest whose id begins or ends so."""
+async def find_job_by_part(rpc: 'Rpc', part: str) -> UUID:
+    """The one job, among the newest, whose id starts or ends with `part`."""
     if TOO_SHORT.fullmatch(part):
         raise SettingsError(
-            f"{part!r} is too short: give six or more characters of a job's id;"
-            ' silkline jobs lists them'
+            f"{part!r} is too short: type six or more characters of the job's id;"
+            ' silkline jobs lists ids'
         )
     if not PART_OF_ID.fullmatch(part):
-        raise SettingsError(f'{part!r} is no id of a job; silkline jobs lists them')
+        raise SettingsError(f'{part!r} is not a job id; silkline jobs lists ids')
     newest = await rpc.list_jobs(statuses=[], host=None, limit=SEARCHED_JOBS)
     found = [job for job in newest if str(job.id).startswith(part) or str(job.id).endswith(part)]
     if not found:
-        which = (
-            'no job' if len(newest) < SEARCHED_JOBS else f'none of the newest {len(newest)} jobs'
+        searched = (
+            'no job' if len(newest) < SEARCHED_JOBS else f'none of the {len(newest)} newest jobs'
         )
-        raise NoSuchJob(f'{which} begins or ends with {part!r}: silkline jobs lists them')
+        raise NoSuchJob(
+            f'{searched} has an id that starts or ends with {part!r}; silkline jobs lists ids'
+        )
     if len(found) > 1:
         listed = found[:LISTED_JOBS]
         width = max(len(job.status) for job in listed)
         lines = ''.join(f'\n  {job.id}  {job.status:{width}}  {job.url}' for job in listed)
-        more = f'\n  and {len(found) - LISTED_JOBS} older ones' * (len(found) > LISTED_JOBS)
+        more = f'\n  and {len(found) - LISTED_JOBS} older jobs' * (len(found) > LISTED_JOBS)
         raise NoSuchJob(
-            f'{len(found)} jobs begin or end with {part!r}: type more, best from the end'
-            f'{lines}{more}'
+            f'{part!r} must match exactly one job, but matches {len(found)}: type more characters'
+            f' from the end of the id{lines}{more}'
         )
     return found[0].id

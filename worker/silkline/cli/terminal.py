@@ -1,7 +1,7 @@
-"""What a terminal can show: tables that fit it, and no text that would steer it.
+"""What a terminal can show: tables that fit its width, and text without control characters.
 
-No cell is cut: a column that has no room goes on the next line; the last one, in the rows that have
-none. Into a pipe, every row is one line.
+No cell is cut. A column without room goes to the next line; the last column only in the rows where
+it does not fit. In a pipe, every row is one line.
 """
 
 import shutil
@@ -26,30 +26,30 @@ def print_table(
     width = terminal_width()
     output = console()
     for row in cells:
-        begins_line = line_beginnings([*widths[:-1], row[-1].cell_len], width)
-        output.print(laid_out(row, widths, begins_line), soft_wrap=True)
+        wraps = wrapped_columns([*widths[:-1], row[-1].cell_len], width)
+        output.print(lay_out(row, widths, wraps), soft_wrap=True)
 
 
 def as_cell(cell: str | Text) -> Text:
-    return cell if isinstance(cell, Text) else Text(plain(cell))
+    return cell if isinstance(cell, Text) else Text(printable(cell))
 
 
-def line_beginnings(widths: Sequence[int], width: int | None) -> list[bool]:
-    """For each column, whether it stands on a line of its own because the last one is full."""
-    begins: list[bool] = []
+def wrapped_columns(widths: Sequence[int], width: int | None) -> list[bool]:
+    """For each column, whether it goes to a new line because the current one is full."""
+    wraps: list[bool] = []
     used = 0
     for nth, column in enumerate(widths):
         is_full = width is not None and nth > 0 and used + column > width
-        begins.append(is_full)
+        wraps.append(is_full)
         used = (len(INDENT) if is_full else used) + column + len(GAP)
-    return begins
+    return wraps
 
 
-def laid_out(row: Sequence[Text], widths: Sequence[int], begins_line: Sequence[bool]) -> Text:
+def lay_out(row: Sequence[Text], widths: Sequence[int], wraps: Sequence[bool]) -> Text:
     lines = [Text()]
     gap = 0
-    for cell, column, begins in zip(row, widths, begins_line, strict=True):
-        if begins:
+    for cell, column, is_wrapped in zip(row, widths, wraps, strict=True):
+        if is_wrapped:
             lines.append(Text(INDENT))
         elif gap:
             lines[-1].append(' ' * gap)
@@ -60,20 +60,21 @@ def laid_out(row: Sequence[Text], widths: Sequence[int], begins_line: Sequence[b
     return Text('\n').join(line for line in lines if line)
 
 
-def shortened(text: str, width: int | None) -> str:
+def shorten(text: str, width: int | None) -> str:
     if width is None or cell_len(text) <= width:
         return text
     return f'{set_cell_size(text, width - 1).rstrip()}…'
 
 
-def plain(text: str) -> str:
-    """Without what would steer a terminal: texts of errors may come from a crawled site."""
+def printable(text: str) -> str:
+    """Escape control characters: titles and errors may come from a crawled site."""
     return ''.join(
         char if char.isprintable() or char in '\n\t' else repr(char)[1:-1] for char in text
     )
 
 
 def terminal_width() -> int | None:
+    """None if stdout is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -1,7 +1,7 @@
-"""Following one job to its end.
+"""Following one job until it ends.
 
-Snapshots of the database are what is shown; Realtime only says when to take the next one. With
-Realtime away, they are taken each second, and less often while nothing changes.
+Shows snapshots of the database; Realtime only says when to take the next one. Without Realtime, a
+snapshot is taken every second, and less often while nothing changes.
 """
 
 import asyncio
@@ -24,41 +24,41 @@ SHORTEST_PAUSE_SECONDS = 0.5
 async def watch(
     rpc: Rpc, project: Project, job_id: UUID, show: Callable[[Progress], None]
 ) -> Progress:
-    """Show each change until the job has ended; answer its last snapshot."""
-    news = asyncio.Event()
+    """Show each change until the job has ended; return the last snapshot."""
+    changed = asyncio.Event()
     is_live = False
 
     def on_joined(joined: bool) -> None:
         nonlocal is_live
         is_live = joined
-        # Something may have happened before.
-        news.set()
+        # The job may have changed before the channel was joined.
+        changed.set()
 
-    def hear(event: str, payload: Mapping[str, Any]) -> None:
-        news.set()
+    def on_event(event: str, payload: Mapping[str, Any]) -> None:
+        changed.set()
 
     listening = asyncio.create_task(
-        listen(project, f'crawl_job:{job_id}', hear, on_joined=on_joined),
+        listen(project, f'crawl_job:{job_id}', on_event, on_joined=on_joined),
         name=f'listen to job {job_id}',
     )
     try:
-        shown: Progress | None = None
-        poll = FIRST_POLL_SECONDS
+        last: Progress | None = None
+        poll_seconds = FIRST_POLL_SECONDS
         while True:
-            news.clear()
+            changed.clear()
             snapshot = await rpc.crawl_progress(job_id)
-            if shown is None or is_other(snapshot, shown):
+            if last is None or differs(snapshot, last):
                 show(snapshot)
-                poll = FIRST_POLL_SECONDS
+                poll_seconds = FIRST_POLL_SECONDS
             else:
-                poll = min(poll * 1.5, LONGEST_POLL_SECONDS)
-            shown = snapshot
+                poll_seconds = min(poll_seconds * 1.5, LONGEST_POLL_SECONDS)
+            last = snapshot
             if snapshot.has_ended:
                 return snapshot
             with suppress(TimeoutError):
-                pause = pause_after(snapshot, is_live=is_live, poll_seconds=poll)
+                pause = pause_after(snapshot, is_live=is_live, poll_seconds=poll_seconds)
                 async with asyncio.timeout(pause):
-                    await news.wait()
+                    await changed.wait()
             await asyncio.sleep(SHORTEST_PAUSE_SECONDS)
     finally:
         listening.cancel()
@@ -67,14 +67,15 @@ async def watch(
 
 
 def pause_after(snapshot: Progress, *, is_live: bool, poll_seconds: float) -> float:
-    """How long news are waited for before the next snapshot."""
+    """How long to wait for an event before taking the next snapshot."""
     if snapshot.is_saving:
-        # Its end is no news.
+        # No event is sent when a worker has finished saving.
         return SHORTEST_PAUSE_SECONDS
     return LONGEST_POLL_SECONDS if is_live else poll_seconds
 
 
-def is_other(left: Progress, right: Progress) -> bool:
+def differs(left: Progress, right: Progress) -> bool:
+    """Whether two snapshots differ in anything but the time they were taken."""
     return left.model_dump(exclude={'now', 'eta_seconds'}) != right.model_dump(
         exclude={'now', 'eta_seconds'}
     )

@@ -1,26 +1,25 @@
-"""The command `silkline plugins`: what is installed beside the program, and whether it works."""
+"""The command `silkline plugins`: the installed plugins, and whether each one loads."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from silkline.cli.runtime import AsJson, print_message
 from silkline.errors import ExitCode
 
 if TYPE_CHECKING:
-    from silkline.plugins import Found
+    from silkline.crawl.installed_plugins import InstalledPlugin
 
 commands = typer.Typer()
 
 
 @commands.command()
-def plugins(
-    as_json: Annotated[bool, typer.Option('--json', help='Print JSON, for programs.')] = False,
-) -> None:
-    """List the installed plugins, and whether each one loads.
+def plugins(as_json: AsJson = False) -> None:
+    """List installed plugins and whether each one loads.
 
-    Ends with 1 if one does not. A worker leaves it out and goes on.
+    Exits with 1 if one does not load. Workers run without such a plugin.
     """
-    from silkline.plugins import discover
+    from silkline.crawl.installed_plugins import discover
 
     found = discover()
     if as_json:
@@ -31,7 +30,7 @@ def plugins(
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def print_json(found: 'list[Found]') -> None:
+def print_json(found: 'list[InstalledPlugin]') -> None:
     import json
 
     rows = [
@@ -47,12 +46,12 @@ def print_json(found: 'list[Found]') -> None:
     typer.echo(json.dumps(rows))
 
 
-def print_plugins(found: 'list[Found]') -> None:
+def print_plugins(found: 'list[InstalledPlugin]') -> None:
     from silkline.cli import output
     from silkline.cli.terminal import print_table
 
     if not found:
-        output.say('no plugin is installed: docs/how-to/plugins.md tells how one is made')
+        print_message('no plugins are installed: docs/how-to/plugins.md explains how to write one')
         return
     rows = [
         (

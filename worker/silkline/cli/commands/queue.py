@@ -1,4 +1,4 @@
-"""The commands about the queue as a whole: stats, workers, doctor, install, migrations."""
+"""The commands about the whole queue: stats, workers, doctor, install, migrations."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silkline.cli.commands.jobs import AsJson, run
+from silkline.cli.runtime import AsJson, print_message, run
 from silkline.errors import ExitCode
 from silkline.settings import Project, migrations_directory
 
@@ -18,13 +18,13 @@ commands = typer.Typer()
 
 @commands.command()
 def stats(as_json: AsJson = False) -> None:
-    """Show the queue in numbers."""
+    """Show how many jobs and workers the queue has."""
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli import output
 
         found = await rpc.crawl_queue_stats()
-        output.print_answer(found, output.print_stats, as_json=as_json)
+        output.print_result(found, output.print_stats, as_json=as_json)
         return ExitCode.OK
 
     run(work)
@@ -32,13 +32,13 @@ def stats(as_json: AsJson = False) -> None:
 
 @commands.command()
 def workers(as_json: AsJson = False) -> None:
-    """List the workers, and when each was last seen."""
+    """List workers and when each was last seen."""
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli import output
 
         found = await rpc.list_crawl_workers()
-        output.print_answer(found, output.print_workers, as_json=as_json)
+        output.print_result(found, output.print_workers, as_json=as_json)
         return ExitCode.OK
 
     run(work)
@@ -46,16 +46,16 @@ def workers(as_json: AsJson = False) -> None:
 
 @commands.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Say what is wrong with the queue, and what to do about it.
+    """Check the queue for problems and say how to fix them.
 
-    Ends with 1 if something is broken.
+    Exits with 1 if something is broken.
     """
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli import output
 
         checks = await rpc.crawl_doctor()
-        output.print_answer(checks, output.print_checks, as_json=as_json)
+        output.print_result(checks, output.print_checks, as_json=as_json)
         is_broken = any(check.status == 'error' for check in checks)
         return ExitCode.REFUSED if is_broken else ExitCode.OK
 
@@ -66,49 +66,48 @@ def doctor(as_json: AsJson = False) -> None:
 def install(
     project: Annotated[
         Path,
-        typer.Argument(metavar='DIRECTORY', help='That of your Supabase project.', file_okay=False),
+        typer.Argument(metavar='DIRECTORY', help='Root of your Supabase project.', file_okay=False),
     ] = Path(),
 ) -> None:
-    """Put the queue's migrations into a Supabase project.
+    """Copy the queue's migrations into a Supabase project.
 
-    `supabase db push` installs them there. A file that is there already is left as it is.
+    Apply them with `supabase db push`. Existing files are not overwritten.
     """
-    from silkline.cli import output
+    from silkline.cli.wording import counted
 
     if not (project / 'supabase').is_dir():
-        typer.echo(
-            f'silkline: {project.absolute()} has no directory supabase: run supabase init there,'
-            ' or name the directory of your project',
-            err=True,
+        print_message(
+            f'silkline: {project.absolute()} has no supabase directory: run supabase init there,'
+            ' or pass the root of your project'
         )
         raise typer.Exit(ExitCode.USAGE)
     target = project / 'supabase/migrations'
     added, differing = copy_migrations(migrations_directory(), target)
-    output.say(f'silkline: {output.counted(len(added), "migration")} added to {target}')
+    print_message(f'silkline: {counted(len(added), "migration")} added to {target}')
     for name in differing:
-        typer.echo(f'  {name} is there with other contents and was left alone', err=True)
+        print_message(f'  {name} exists with different contents and was not overwritten')
     if added:
-        typer.echo('Next: supabase db push', err=True)
+        print_message('Next: supabase db push')
     if differing:
         raise typer.Exit(ExitCode.REFUSED)
 
 
 @commands.command()
 def migrations() -> None:
-    """Print the directory that holds the queue's migrations."""
+    """Print the path of the queue's migrations."""
     typer.echo(migrations_directory())
 
 
 def copy_migrations(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    """Copy what is missing; answer what was added, and what is there but differs."""
+    """Copy missing files; return the names that were added, and those whose contents differ."""
     target.mkdir(exist_ok=True)
     added: list[str] = []
     differing: list[str] = []
     for path in sorted(source.glob('*.sql')):
-        there = target / path.name
-        if not there.exists():
-            shutil.copyfile(path, there)
+        copy = target / path.name
+        if not copy.exists():
+            shutil.copyfile(path, copy)
             added.append(path.name)
-        elif there.read_bytes() != path.read_bytes():
+        elif copy.read_bytes() != path.read_bytes():
             differing.append(path.name)
     return added, differing

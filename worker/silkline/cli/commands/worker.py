@@ -1,6 +1,5 @@
 """The command `silkline worker`."""
 
-import asyncio
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -66,6 +65,7 @@ def worker(
 
     Ctrl-C saves the jobs and releases them to other workers; a second Ctrl-C exits at once.
     """
+    import asyncio
 
     from silkline.supervisor.lease_files import default_directory
     from silkline.supervisor.logs import set_up_logs

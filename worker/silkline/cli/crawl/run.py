@@ -1,8 +1,8 @@
-"""One crawl of `silkline crawl`, from the first moment of its job to the last.
+"""One crawl of `silkline crawl`, from enqueueing its job to exporting its pages.
 
-Owns the order: the job is enqueued, a worker started unless one takes it (`own_worker.py`),
-progress shown, the end told (`crawl_summary.py`), the pages exported. Ctrl-C stops the job, and
-the worker ends with it.
+Owns the order: enqueue the job, start a worker unless another one claims it (`burst_worker.py`),
+show progress, print how it ended (`summary.py`), export the pages. Ctrl-C stops the job, and the
+worker exits with it.
 """
 
 import asyncio
@@ -11,30 +11,30 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from silkline.cli import output
-from silkline.cli.commands.jobs import shown
-from silkline.cli.commands.pages import export_pages
-from silkline.cli.crawl.burst_worker import OwnWorker
+from silkline.cli.crawl.burst_worker import BurstWorker
 from silkline.cli.crawl.summary import print_summary
+from silkline.cli.export.job import export_pages
+from silkline.cli.progress_bar import progress_display
+from silkline.cli.runtime import print_message
 from silkline.cli.watch import watch
 from silkline.errors import ApiRefused, ExitCode
 from silkline.queue.rows import Progress
 from silkline.queue.rpc import Rpc
 from silkline.settings import Project
-from silkline.supervisor.tasks import beside
+from silkline.supervisor.tasks import side_tasks
 
-# Before all that waits: somebody sits before it.
+# Ahead of all other jobs: a person is waiting.
 PRIORITY = 100
 
 
-class Crawl:
-    """One job from its first moment to its last, with a worker of its own if need be."""
+class CrawlRun:
+    """One job, and the worker that this command starts for it."""
 
     def __init__(self, rpc: Rpc, project: Project, *, allow_networks: tuple[str, ...]) -> None:
         self._rpc = rpc
         self._project = project
         self._allow_networks = allow_networks
-        self._worker = OwnWorker(rpc, project, allow_networks=allow_networks)
+        self._worker = BurstWorker(rpc, project, allow_networks=allow_networks)
         self._interrupted = asyncio.Event()
         self._main: asyncio.Task[object] | None = None
 
@@ -46,32 +46,31 @@ class Crawl:
             payload,
             kind='crawl',
             idempotency_key=str(uuid4()),
-            # Others' jobs are not overtaken where there are others.
+            # A shared project may have other people's jobs: this one does not overtake them.
             priority=PRIORITY if self._project.is_local else None,
         )
-        kept = 'the local stack' if self._project.is_local else 'the project of SUPABASE_URL'
-        output.say(f'silkline: job {job.id} on {self._project.url}, {kept}')
+        where = 'the local stack' if self._project.is_local else 'the project of SUPABASE_URL'
+        print_message(f'silkline: job {job.id} on {self._project.url}, {where}')
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._interrupt)
         try:
-            with shown(as_json=False, as_data=False) as show:
-                last = await beside(
-                    watch(self._rpc, self._project, job.id, show),
-                    self._worker.keep(job.id),
-                    self._stop_when_interrupted(job.id),
-                )
+            with progress_display(to_stdout=False) as show:
+                async with side_tasks(
+                    self._worker.run_while_needed(job.id), self._stop_when_interrupted(job.id)
+                ):
+                    last = await watch(self._rpc, self._project, job.id, show)
         except asyncio.CancelledError:
-            output.say(f'silkline: ended at once; silkline show {job.id} tells what became of it')
+            print_message(f'silkline: exited at once; silkline show {job.id} shows the job')
             return ExitCode.INTERRUPTED
         finally:
-            # There is no job left to stop: from here on Ctrl-C ends the command.
+            # No job is left to stop: from here on, Ctrl-C ends the command.
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
         if not last.pages_done:
             export = None
         if as_json and export is not None:
-            # First: the object says where the files are.
+            # Before the summary: the JSON object says where the files are.
             await export_pages(self._rpc, job.id, export)
         await print_summary(
             self._rpc,
@@ -88,11 +87,11 @@ class Crawl:
     def _exit_code(self, last: Progress) -> ExitCode:
         if self._interrupted.is_set():
             return ExitCode.INTERRUPTED
-        is_good = last.status == 'completed' and last.pages_done > 0
-        return ExitCode.OK if is_good else ExitCode.NOT_COMPLETED
+        has_pages = last.status == 'completed' and last.pages_done > 0
+        return ExitCode.OK if has_pages else ExitCode.NOT_COMPLETED
 
     def _interrupt(self) -> None:
-        """Stop the job; the second time, end at once."""
+        """Stop the job; the second time, exit at once."""
         if not self._interrupted.is_set():
             self._interrupted.set()
             return
@@ -102,7 +101,7 @@ class Crawl:
 
     async def _stop_when_interrupted(self, job_id: UUID) -> None:
         await self._interrupted.wait()
-        output.say('silkline: stopping; what was crawled is kept (Ctrl-C again ends at once)')
+        print_message('silkline: stopping; stored pages are kept (Ctrl-C again exits at once)')
+        # Refused if the job has just ended.
         with suppress(ApiRefused):
-            # Refused if it has ended meanwhile.
             await self._rpc.stop_crawl_job(job_id)

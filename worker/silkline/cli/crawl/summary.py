@@ -1,7 +1,7 @@
-"""How a crawl ended, in a few lines: what was stored, what was not and why, where it is.
+"""How a crawl ended, in a few lines: what was stored, what was not and why, what to do next.
 
-Owns these words, and the advice for the mistakes that are made most: an address of this machine, a
-site that forbids crawlers, a start URL that does not answer.
+Owns the advice for the most common mistakes: an address of this machine, a site that disallows
+crawlers, a start URL that does not answer.
 """
 
 from collections import Counter
@@ -14,36 +14,38 @@ from urllib.parse import urlsplit
 
 import typer
 
-from silkline.queue.rows import Answer, PageRow, Progress
+from silkline.cli import output, wording
+from silkline.cli.job_pages import FinishedStatus, each_page
+from silkline.cli.terminal import printable
+from silkline.queue.rows import PageRow, Progress, Row
 
 if TYPE_CHECKING:
-    from silkline.cli.commands.pages import TaskStatus
     from silkline.queue.rpc import Rpc
 
-# Of a crawl with more, the reasons of so many are counted.
+# The reasons of the first URLs are counted, up to this many.
 COUNTED_ROWS = 20_000
-# Skip reasons are few; errors may be many.
+# There are few skip reasons; there may be many errors.
 SHOWN_ERRORS = 4
-TOLD_FAILURES = 100
+LISTED_FAILURES = 100
 
 ADVICE = {
-    'robots': 'If the site is yours: -o obey_robots=false',
-    'noindex': 'To keep such pages: -o keep_noindex=true',
-    'redirect': 'It leads out of the scope of the crawl: begin there, or -o scope=domain',
-    'canonical': 'Begin with the URL that it names as the original.',
-    'host_unavailable': 'Is the URL right? If its host is only away: the same again, later.',
-    'too_large': 'To take larger pages: -o max_page_bytes=50000000',
+    'robots': 'If the site is yours, add -o obey_robots=false',
+    'noindex': 'To store such pages, add -o keep_noindex=true',
+    'redirect': 'It redirects out of scope: start from its target, or add -o scope=domain',
+    'canonical': 'Start from the canonical URL that it names.',
+    'host_unavailable': 'Check the URL. If the host is down, try again later.',
+    'too_large': 'To store larger pages, add -o max_page_bytes=50000000',
 }
 
 
 @dataclass(slots=True)
 class Reasons:
-    """Why URLs of one status are not stored, the most frequent first."""
+    """Why URLs failed, or were skipped: how often each reason occurs."""
 
     counts: Counter[str] = field(default_factory=Counter[str])
     starts: list[PageRow] = field(default_factory=list[PageRow])
     first_rows: list[PageRow] = field(default_factory=list[PageRow])
-    is_cut: bool = False
+    is_truncated: bool = False
 
     def text(self, shown: int | None = None) -> str:
         most = self.counts.most_common(shown)
@@ -51,21 +53,21 @@ class Reasons:
         parts = [f'{count} {reason}' for reason, count in most]
         if others:
             parts.append(f'{others} for other reasons')
-        if self.is_cut:
-            parts.append(f'and more than these {COUNTED_ROWS}')
+        if self.is_truncated:
+            parts.append(f'only the first {COUNTED_ROWS} were counted')
         return ', '.join(parts)
 
 
-class Failure(Answer):
+class Failure(Row):
     url: str
     http_status: int | None
     error: str | None
 
 
 class Summary(Progress):
-    """The last snapshot of a job, why the rest is not stored, and where the pages are.
+    """The last snapshot of a job, why other URLs were not stored, and where the pages are.
 
-    `failures` are the first of them.
+    `failures` lists the first `LISTED_FAILURES`.
     """
 
     project_url: str
@@ -84,9 +86,7 @@ async def print_summary(
     allow_networks: Sequence[str] = (),
     as_json: bool = False,
 ) -> None:
-    """Tell the end of a job to stdout."""
-    from silkline.cli import output
-
+    """Print on stdout how a job ended."""
     failed = await read_reasons(rpc, last, 'error')
     skipped = await read_reasons(rpc, last, 'skipped')
     if as_json:
@@ -120,12 +120,9 @@ def print_lines(
     is_exported: bool,
     allow_networks: Sequence[str],
 ) -> None:
-    from silkline.cli import output
-    from silkline.cli.terminal import plain
-
     lines = [
-        f'{last.status}{took(last)}: {output.counted(last.pages_done, "page")},'
-        f' {output.amount(last.bytes)} read'
+        f'{last.status}{describe_speed(last)}: {wording.counted(last.pages_done, "page")},'
+        f' {wording.byte_size(last.bytes)} read'
     ]
     if last.error_code:
         lines.append(f'  error    {last.error_code}: {last.error_message or ""}')
@@ -143,66 +140,63 @@ def print_lines(
     if last.pages_skipped:
         lines.append(f'  skipped  {skipped.text()}')
     if skipped.counts['budget']:
-        lines.append('           (budget: --pages was reached; to have them, crawl with more)')
+        lines.append('           (budget: --pages was reached; raise it to fetch these)')
     left = last.pages_pending + last.pages_in_progress
     if left:
-        lines.append(f'  left     {output.counted(left, "URL")}')
-    typer.echo(plain('\n'.join(lines)))
+        lines.append(f'  left     {wording.counted(left, "URL")}')
+    typer.echo(printable('\n'.join(lines)))
     for row in [*failed.starts, *skipped.starts] if not last.pages_done else []:
-        typer.echo(plain(about_start(row)))
+        typer.echo(printable(explain_start(row)))
     steps = next_steps(
-        last, can_go_on=left > 0, is_exported=is_exported, allow_networks=allow_networks
+        last, can_resume=left > 0, is_exported=is_exported, allow_networks=allow_networks
     )
     for step in steps:
         typer.echo(step)
 
 
-async def read_reasons(rpc: 'Rpc', last: Progress, status: 'TaskStatus') -> Reasons:
-    from silkline.cli.commands.pages import each_page
-
+async def read_reasons(rpc: 'Rpc', last: Progress, status: FinishedStatus) -> Reasons:
     reasons = Reasons()
     if not (last.pages_failed if status == 'error' else last.pages_skipped):
         return reasons
     async for row in each_page(rpc, last.job_id, status=status):
-        reasons.counts[reason_of(row)] += 1
+        reasons.counts[short_reason(row)] += 1
         if row.depth == 0:
             reasons.starts.append(row)
-        if len(reasons.first_rows) < TOLD_FAILURES:
+        if len(reasons.first_rows) < LISTED_FAILURES:
             reasons.first_rows.append(row)
         if reasons.counts.total() >= COUNTED_ROWS:
-            reasons.is_cut = True
+            reasons.is_truncated = True
             break
     return reasons
 
 
-def reason_of(row: PageRow) -> str:
-    """Short, and the same for URLs that failed alike."""
+def short_reason(row: PageRow) -> str:
+    """A short reason, the same for all URLs that failed in the same way."""
     if row.skip_reason is not None:
         return row.skip_reason
     if row.http_status is not None and row.http_status >= 400:
         return f'HTTP {row.http_status}'
-    # What differs from URL to URL is the URL.
-    text = (row.last_error or 'failed').replace(row.url, 'it')
+    # Errors that differ only in their URL are the same reason.
+    text = (row.last_error or 'failed').replace(row.url, 'the URL')
     host = urlsplit(row.url).hostname
     return (text.replace(host, 'the host') if host else text)[:100]
 
 
-def about_start(row: PageRow) -> str:
-    """Why nothing came of the URL that the crawl began with, and what to do about it."""
-    from silkline.cli import output
-    from silkline.crawl.net.addresses import BAD_PORTS
+def explain_start(row: PageRow) -> str:
+    """Why the start URL was not stored, and what to do about it."""
+    from silkline.crawl.urls import BAD_PORTS
 
     if row.skip_reason == 'forbidden_address' and urlsplit(row.url).port in BAD_PORTS:
-        return f'Nothing was stored: {row.url}: browsers refuse this port, and so do crawls'
-    said = f'Nothing was stored: {row.url}: {output.why(row)}'
+        return f'Nothing was stored: {row.url}: browsers refuse this port, and so does Silkline'
+    text = f'Nothing was stored: {row.url}: {wording.describe_failure(row)}'
     if row.skip_reason == 'forbidden_address':
-        return f'{said}\nIf you mean it, allow its network: {allowance(row.url)}'
+        return f'{text}\nTo allow its network, add {allow_network_option(row.url)}'
     advice = ADVICE.get(row.skip_reason or '')
-    return f'{said}\n{advice}' if advice else said
+    return f'{text}\n{advice}' if advice else text
 
 
-def allowance(url: str) -> str:
-    """The words that let a crawl reach the address of a URL."""
+def allow_network_option(url: str) -> str:
+    """The option that lets a crawl reach the host of a URL."""
     host = urlsplit(url).hostname or ''
     if host == 'localhost' or host.endswith('.localhost'):
         return '--allow-network 127.0.0.0/8 --allow-network ::1/128'
@@ -216,9 +210,9 @@ def allowance(url: str) -> str:
 
 
 def next_steps(
-    last: Progress, *, can_go_on: bool, is_exported: bool, allow_networks: Sequence[str]
+    last: Progress, *, can_resume: bool, is_exported: bool, allow_networks: Sequence[str]
 ) -> list[str]:
-    """Commands to copy, each in a line of a narrow terminal."""
+    """Commands to copy, each short enough for a line of a narrow terminal."""
     lists = (
         (last.pages_done, ''),
         (last.pages_failed, ' --failed'),
@@ -227,19 +221,19 @@ def next_steps(
     )
     steps = [f'  silkline pages {last.job_id}{flag}' for count, flag in lists if count]
     if steps:
-        steps.insert(0, 'To see them:')
-    if can_go_on:
+        steps.insert(0, 'To list them:')
+    if can_resume:
         allowed = ''.join(f' --allow-network {network}' for network in allow_networks)
         steps += [
-            'To go on:',
+            'To resume:',
             f'  silkline resume {last.job_id}',
             f'  silkline worker --burst{allowed}',
         ]
     return steps
 
 
-def took(last: Progress) -> str:
-    """In which time, and how fast; nothing for a job that never ran."""
+def describe_speed(last: Progress) -> str:
+    """The duration and speed of a job; empty if it never ran."""
     if last.started_at is None or last.completed_at is None:
         return ''
     seconds = (last.completed_at - last.started_at).total_seconds()

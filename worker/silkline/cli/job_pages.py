@@ -1,0 +1,41 @@
+"""Reading the URLs of a job from the API, batch by batch.
+
+A large job takes no more memory than a small one. Who prints or exports them is the commands' part.
+"""
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Literal
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from silkline.queue.rows import PageRow
+    from silkline.queue.rpc import Rpc
+
+# Rows per request. With content, one page may have megabytes.
+ROWS = 1000
+ROWS_WITH_CONTENT = 50
+
+FinishedStatus = Literal['done', 'error', 'skipped']
+
+
+async def each_page(
+    rpc: 'Rpc', job_id: UUID, *, status: FinishedStatus, with_content: bool = False
+) -> 'AsyncGenerator[PageRow]':
+    async for rows in each_batch(rpc, job_id, status=status, with_content=with_content):
+        for row in rows:
+            yield row
+
+
+async def each_batch(
+    rpc: 'Rpc', job_id: UUID, *, status: FinishedStatus, with_content: bool = False
+) -> 'AsyncGenerator[list[PageRow]]':
+    after: UUID | None = None
+    while rows := await rpc.crawl_job_pages(
+        job_id,
+        status=status,
+        with_content=with_content,
+        after=after,
+        limit=ROWS_WITH_CONTENT if with_content else ROWS,
+    ):
+        after = rows[-1].url_key
+        yield rows
