@@ -1,25 +1,58 @@
-"""Docs, migrations and code say the same."""
+"""docs/reference and the code say the same: functions, options, commands, errors, settings."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
-from typing import get_args
-from uuid import UUID
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, get_args
 
-from silkline import protocol
+from silkline import plugins, protocol
+from silkline.cli.main import app
 from silkline.errors import ExitCode
-from silkline_local.postgres.migrations import split_statements
+from silkline.supervisor.outcome import ERROR_CODES
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 
 from tests.support.database import Database
-from tests.support.queue import checkpoint, claim_one, enqueue, fetched, found
+from tests.support.queue import checkpoint, claim_one, enqueue, found
+from tests.support.servers import MIGRATIONS, ROOT
 
-ROOT = Path(__file__).parents[2]
-QUEUE = (ROOT / 'docs' / 'queue.md').read_text()
-OPTIONS = (ROOT / 'docs' / 'options.md').read_text()
-PAGES = (ROOT / 'docs' / 'pages.md').read_text()
+
+def read(page: str) -> str:
+    return (ROOT / 'docs' / f'{page}.md').read_text()
+
+
+def section(page: str, heading: str) -> str:
+    """The part of a page below a heading of the second level."""
+    parts = re.split(r'^## (.+)\n', read(page), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[heading]
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of all tables in a text, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith('|')]
+    heads = {number - 1 for number, line in enumerate(lines) if line.startswith('|---')}
+    return [
+        [cell.strip() for cell in re.split(r'(?<!\\)\|', line)[1:-1]]
+        for number, line in enumerate(lines)
+        if number not in heads and not line.startswith('|---')
+    ]
+
+
+def names(cells: Iterable[str]) -> list[str]:
+    """What is set as code in some cells, in order."""
+    return re.findall(r'`([^`]+)`', ' '.join(cells))
+
+
+def first_column(text: str) -> list[str]:
+    return names(row[0] for row in table(text))
+
+
+def migrations() -> str:
+    return '\n'.join(path.read_text() for path in sorted(MIGRATIONS.glob('*.sql')))
+
+
+CHECKPOINT = read('reference/checkpoint')
 
 
 def test_every_function_is_documented_with_its_parameters(database: Database) -> None:
@@ -40,63 +73,214 @@ def test_every_function_is_documented_with_its_parameters(database: Database) ->
             """
         )
     }
-    documented = set(re.findall(r'`(\w*crawl\w*\([^)`]*\))`', QUEUE))
 
-    assert documented == functions
+    assert set(re.findall(r'`(\w*crawl\w*\([^)`]*\))`', read('reference/functions'))) == functions
 
 
-def test_every_option_is_documented_with_its_default(database: Database) -> None:
+def test_every_option_is_documented_with_its_bounds_and_default(database: Database) -> None:
     options = {
         (
             row['kind'],
-            row['name'],
+            f'`{row["name"]}`',
+            allowed_values(row),
             '' if row['default_value'] is None else f'`{json.dumps(row["default_value"])}`',
             row['description'],
         )
-        for row in database.query(
-            'select kind, name, default_value, description from silkline.payload_options'
-        )
+        for row in database.query('select * from silkline.payload_options')
     }
     documented = {
-        (kind, name, default, meaning)
-        for kind, section in re.findall(r'## Kind `(\w+)`\n(.*?)(?=\n## |\Z)', OPTIONS, re.DOTALL)
-        for name, default, meaning in re.findall(
-            r'^\| `(\w+)` \| .+? \| (\S*) ?\| (.+) \|$', section, re.MULTILINE
-        )
+        (kind, *row)
+        for kind in ('crawl',)
+        for row in table(section('reference/options', f'Kind `{kind}`'))
     }
 
     assert documented == options
 
 
+def allowed_values(option: dict[str, Any]) -> str:
+    """The values of an option, as its page writes them."""
+    low, high = (
+        f'{Decimal(bound):f}' if bound is not None else '?'
+        for bound in (option['minimum'], option['maximum'])
+    )
+    match option['type']:
+        case 'integer':
+            return f'whole number, {low} to {high}'
+        case 'number':
+            return f'number, {low} to {high}'
+        case 'boolean':
+            return r'`true` \| `false`'
+        case 'url':
+            return f'http(s) URL, up to {high} characters'
+        case 'texts':
+            return f'list of up to {high} strings'
+        case 'urls':
+            return f'list of {low} to {high} URLs'
+        case _ if option['choices']:
+            return r' \| '.join(f'`{choice}`' for choice in option['choices'])
+        case _:
+            return f'string, {low} to {high} characters'
+
+
 def test_every_setting_is_documented_with_its_default(database: Database) -> None:
-    settings = database.query(
+    [settings] = database.query(
         "select to_jsonb(settings) - 'id' as row from crawl_settings as settings"
     )
     documented: dict[str, str] = {}
-    for names, defaults in re.findall(
-        r'^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|', QUEUE, re.MULTILINE
-    ):
-        documented.update(zip(re.findall(r'\w+', names), defaults.split(', '), strict=False))
+    for columns, defaults, _ in table(section('reference/settings', 'The table crawl_settings')):
+        documented.update(zip(names([columns]), defaults.split(', '), strict=True))
 
-    assert {name.strip(): value.strip() for name, value in documented.items()} == {
+    assert documented == {
         name: '{}' if value == [] else 'null' if value is None else str(value)
-        for name, value in settings[0]['row'].items()
+        for name, value in settings['row'].items()
+    }
+
+
+def test_every_environment_variable_is_documented() -> None:
+    code = '\n'.join(
+        path.read_text()
+        for package in ('worker/silkline', 'local/silkline_local')
+        for path in (ROOT / package).rglob('*.py')
+    )
+    read_by_code = set(re.findall(r"'((?:SUPABASE|SILKLINE|SSL_CERT|XDG)_[A-Z_]+)'", code))
+    # The mark of a runner's own processes; nobody sets it.
+    internal = {'SILKLINE_RUNNER'}
+    # Written by the local stack for other programs.
+    text = section('reference/settings', 'Environment variables')
+    written = set(re.findall(r'also writes `(\w+)` and `(\w+)`', text)[0])
+
+    documented = [name for name in first_column(text) if name.isupper()]
+    assert sorted(documented) == sorted(read_by_code - internal - written)
+    assert written <= read_by_code
+
+
+def test_every_error_of_a_function_is_documented() -> None:
+    raised = set(re.findall(r"sqlstate '(\w+)'", migrations()))
+
+    assert set(first_column(section('reference/errors', 'Errors of functions'))) == raised
+
+
+def test_every_error_code_of_a_job_is_documented() -> None:
+    documented = {
+        names([code])[0]: (meaning, retried == 'yes')
+        for code, retried, meaning in table(section('reference/errors', 'Error codes of jobs'))
+    }
+    # The database's own: nobody is left to report it.
+    assert documented.pop('worker_lost')[1]
+    assert re.search(r"error_code = .*'worker_lost'", migrations())
+
+    assert documented == {
+        code: (error.meaning, error.is_retryable) for code, error in ERROR_CODES.items()
     }
 
 
 def test_every_skip_reason_is_documented_and_known_to_runners(database: Database) -> None:
-    rule = database.query(
+    [rule] = database.query(
         """
         select pg_get_constraintdef(oid) as definition
         from pg_constraint
         where conname = 'crawl_tasks_skip_reason_is_known'
         """
-    )[0]['definition']
-    reasons = set(re.findall(r"'(\w+)'::text", rule))
-    sentence = QUEUE[QUEUE.index('Skip reasons are a closed set:') :].split('.')[0]
+    )
+    reasons = set(re.findall(r"'(\w+)'::text", rule['definition']))
 
-    assert set(re.findall(r'\w+', sentence.split(':')[1])) == reasons
+    assert set(first_column(section('reference/errors', 'Skip reasons of URLs'))) == reasons
     assert set(get_args(protocol.SkipReason)) == reasons
+
+
+def test_every_reason_why_a_job_is_not_running_is_documented(database: Database) -> None:
+    [function] = database.query(
+        "select prosrc from pg_proc where oid = 'silkline.explain_job'::regproc"
+    )
+    codes = set(
+        re.findall(r"'code',\s+(?:case when [^']+ then )?'(\w+)'", function['prosrc'])
+        + re.findall(r"'code', case when .* then '\w+' else '(\w+)'", function['prosrc'])
+    )
+    # Of jobs that have ended, the code is the status.
+    ended = {'completed', 'stopped', 'cancelled'}
+
+    assert set(first_column(section('reference/errors', 'Why a job is not running'))) == (
+        codes | ended
+    )
+
+
+def test_every_reason_in_the_history_is_documented(database: Database) -> None:
+    # A function leaves its reason in a setting, which the trigger that writes the history reads.
+    sources = [
+        row['prosrc']
+        for row in database.query("select prosrc from pg_proc where prosrc ~ 'silkline[.]reason'")
+    ]
+    [trigger] = [source for source in sources if 'current_setting' in source]
+    set_by_functions = re.findall(
+        r"set_config\(\s*'silkline\.reason',(.*?),\s*true\s*\)", '\n'.join(sources), re.DOTALL
+    )
+    reasons = set(re.findall(r"'(\w+)'", ' '.join(set_by_functions)))
+    reasons |= set(re.findall(r"(?:then|''\),) '(\w+)'", trigger.split('v_actor')[0]))
+    actions = set(re.findall(r"change_job\(p_job_id, '(\w+)'\)", migrations()))
+
+    documented = first_column(section('reference/errors', 'Reasons in the history'))
+    assert set(documented) == reasons | actions | {'enqueue'}
+
+
+def test_every_exit_code_is_documented() -> None:
+    rows = table(section('reference/errors', 'Exit codes'))
+
+    assert {int(code) for code, _ in rows} == set(ExitCode)
+
+
+def test_every_reason_of_a_pending_job_to_wait_is_documented(database: Database) -> None:
+    kinds = database.query('select unnest(enum_range(null::public.crawl_job_wait))::text as name')
+
+    assert set(first_column(section('reference/functions', 'Which job runs next'))) == {
+        row['name'] for row in kinds
+    }
+
+
+def test_the_snapshot_has_the_keys_that_are_documented(database: Database) -> None:
+    job_id = enqueue(database)
+    [answer] = database.call('crawl_progress', p_job_id=job_id)
+    text = section('reference/live', 'The snapshot')
+    snapshot, waits = text.split('`wait` has a `reason`')
+    [function] = database.query(
+        "select prosrc from pg_proc where prosrc like '%''reason'', ''retry''%'"
+    )
+
+    documented = names(row[0] for row in table(snapshot))
+    assert sorted(documented) == sorted(answer['crawl_progress'])
+    assert set(first_column(waits)) == set(re.findall(r"'reason', '(\w+)'", function['prosrc']))
+
+
+def test_live_messages_have_the_topics_events_and_keys_that_are_documented(
+    database: Database,
+) -> None:
+    user = database.user()
+    job_id = enqueue(database, user=user)
+    lease = claim_one(database)
+    database.call('pause_crawl_job', user=user, p_job_id=job_id)
+    database.call('cancel_crawl_job', user=user, p_job_id=job_id)
+    sent = database.query('select topic, event, payload from realtime.messages')
+    topics = {
+        (names([topic])[0], names([event])[0])
+        for topic, _, event, _ in table(read('reference/live').split('## ')[0])
+    }
+    keys = {
+        names([event])[0]: set(names([listed]))
+        for event, listed in table(section('reference/live', 'Payloads'))
+    }
+
+    # The worker sends progress, and a token's holder is the only one who could.
+    assert ('crawl_job:<id>', 'progress') in topics
+    assert lease.job_id == job_id
+    assert {
+        (
+            row['topic'].replace(str(job_id), '<id>').replace(str(user), '<uid>'),
+            row['event'],
+        )
+        for row in sent
+    } == topics - {('crawl_job:<id>', 'progress')}
+    for row in sent:
+        # `id` is Realtime's own.
+        assert set(row['payload']) - {'id'} <= keys[row['event']], row['event']
 
 
 def test_a_checkpoint_has_the_keys_that_are_documented_and_known_to_runners(
@@ -106,10 +290,10 @@ def test_a_checkpoint_has_the_keys_that_are_documented_and_known_to_runners(
     token = claim_one(database).token
     rules = (next((ROOT / 'supabase' / 'migrations').glob('*_checkpoint_input.sql'))).read_text()
     keys = re.search(r'entry.key not in \(([^)]*)\)', rules)
-    documented = QUEUE[QUEUE.index('p_batch  seq') :].split('```')[0]
+    documented = CHECKPOINT[CHECKPOINT.index('p_batch  seq') :].split('```')[0]
     batch, answer = documented.split('answer ')
 
-    told = checkpoint(
+    answered = checkpoint(
         database,
         token,
         1,
@@ -125,120 +309,56 @@ def test_a_checkpoint_has_the_keys_that_are_documented_and_known_to_runners(
     assert set(re.findall(r'^(?:p_batch| {7}) +(\w+)  ?', batch, re.MULTILINE)) == set(
         re.findall(r"'(\w+)'", keys[1])
     )
-    assert set(re.findall(r'\w+', re.sub(r'\[.*?\]', '', answer, flags=re.DOTALL))) == set(told)
+    assert set(re.findall(r'\w+', re.sub(r'\[.*?\]', '', answer, flags=re.DOTALL))) == set(answered)
     for key, kind in {
         'tasks': protocol.Task,
         'links': protocol.StoredLinks,
         'hosts': protocol.KnownHost,
     }.items():
-        [entry] = told[key]
+        [entry] = answered[key]
         listed = re.search(rf'{key}: \[{{(.*?)}}\]', answer, re.DOTALL)
         assert listed
         assert set(entry) == set(kind.__struct_fields__) == set(re.findall(r'\w+', listed[1])), key
 
 
-def test_every_query_about_pages_runs_for_a_user_and_finds_something(database: Database) -> None:
-    user = database.user()
-    crawl_docs(database, user, {1: 'Retry', 2: 'Same', 3: 'Same', 4: 'Gone soon'})
-    # The next crawl: one page has changed, one is new, one is not found, one is not wanted.
-    text = 'Retry when you meet a rate limit.'
-    job_id = crawl_docs(database, user, {1: text, 2: 'Same', 3: 'Same', 5: 'New'}, fails=6)
-    queries = re.findall(r'```sql\n(.*?)```', PAGES, re.DOTALL)
-    owner, reader = database.connect(), database.connect('authenticated', user)
+def test_every_command_is_documented_with_its_options_and_defaults() -> None:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    documented: dict[str, dict[tuple[str, ...], str]] = {}
+    parts = re.split(r'^## (silkline .+)\n', read('reference/cli'), flags=re.MULTILINE)
+    for heading, text in zip(parts[1::2], parts[2::2], strict=True):
+        options = {tuple(sorted(names([row[0]]))): row[1] for row in table(text)}
+        for command in re.findall(r'silkline (\w+)', heading):
+            documented[command] = options
 
-    assert len(queries) >= 10
-    for query in queries:
-        for statement in split_statements(query.replace('<job id>', str(job_id))):
-            if statement.startswith('select'):
-                assert reader.execute(statement.encode()).fetchall(), statement
-            else:
-                owner.execute(statement.encode())
-
-
-def test_the_search_over_pages_goes_by_its_index(database: Database) -> None:
-    statements = split_statements('\n'.join(re.findall(r'```sql\n(.*?)```', PAGES, re.DOTALL)))
-    [index] = [text for text in statements if text.startswith('create index')]
-    [function] = [text for text in statements if text.startswith('create function')]
-    body = function.split('$$')[1].replace('p_query', "'words'").replace('p_limit', '10')
-    search, *_ = [text for text in statements if 'ts_headline' in text]
-    user = database.user()
-    database.query(
-        """
-        insert into public.crawl_pages (
-          user_id, source_id, url_key, url, version, job_id, content_hash, markdown
-        )
-        select
-          %s, 'docs.example', gen_random_uuid(), 'https://docs.example/' || n, 1,
-          gen_random_uuid(), n, 'Word' || n || case when n %% 1000 = 0 then ' words' else '' end
-        from generate_series(1, 5000) as n
-        """,
-        [user],
-    )
-    database.query(index)
-    database.query('analyze public.crawl_pages')
-    reader = database.connect('authenticated', user)
-
-    for query in (search, body):
-        assert 'crawl_pages_text' in str(database.query(f'explain {query}'))
-    # What the page says about users: it would be of no use to ask them to search by themselves.
-    assert 'crawl_pages_text' not in str(reader.execute(f'explain {search}'.encode()).fetchall())
-
-
-def crawl_docs(
-    database: Database, user: UUID, texts: dict[int, str], *, fails: int | None = None
-) -> UUID:
-    """Crawl pages of docs.example with these texts to the end; one more URL may fail."""
-    job_id = enqueue(database, 'docs.example', user=user)
-    token = claim_one(database).token
-    numbers = [*texts, *([] if fails is None else [fails])]
-    private = found(7, url='https://docs.example/private', skip_reason='robots')
-    checkpoint(
-        database,
-        token,
-        1,
-        want=10,
-        discovered=[
-            private,
-            *(found(number, found_on=str(UUID(int=1))) for number in numbers),
-        ],
-    )
-    pages = [
-        fetched(
-            number,
-            page={
-                'url': f'https://docs.example/{number}',
-                'content_hash': text,
-                'title': f'Page {number}',
-                'markdown': text,
-            },
-        )
-        for number, text in texts.items()
-    ]
-    broken = [
-        {
-            'url_key': str(UUID(int=number)),
-            'status': 'error',
-            'error': 'http 404',
-            'http_status': 404,
+    assert documented == {
+        name: {
+            tuple(sorted((*option.opts, *option.secondary_opts))): default_text(option)
+            for option in command.params
+            if isinstance(option, TyperOption) and not option.hidden and option.name != 'help'
         }
-        for number in numbers[len(texts) :]
-    ]
-    assert checkpoint(database, token, 2, finished=[*pages, *broken])['drained']
-    database.call('complete_crawl_job', p_lease_token=token)
-    return job_id
+        for name, command in group.commands.items()
+    }
 
 
-def test_every_command_and_exit_code_is_documented() -> None:
-    help_text = subprocess.run(
-        [sys.executable, '-m', 'silkline', '--help'],
-        cwd=ROOT,
-        env={**os.environ, 'COLUMNS': '200'},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    commands = set(re.findall(r'^  (\w+)', help_text.partition('Commands:')[2], re.MULTILINE))
-    page = (ROOT / 'docs' / 'cli.md').read_text()
+def default_text(option: TyperOption) -> str:
+    default = option.default
+    if default is None or isinstance(default, bool) or callable(default):
+        return ''
+    return (
+        f'{default:g}'
+        if isinstance(default, int | float)
+        else str(getattr(default, 'value', default))
+    )
 
-    assert commands == set(re.findall(r'`silkline (\w+)', page))
-    assert {int(code) for code in re.findall(r'^\| (\d+) \|', page, re.MULTILINE)} == set(ExitCode)
+
+def test_everything_public_for_plugins_is_exported() -> None:
+    page = read('how-to/plugins')
+    imported = {
+        name
+        for line in re.findall(r'^from silkline\.plugins import (.+)$', page, re.MULTILINE)
+        for name in line.split(', ')
+    }
+
+    assert imported <= set(plugins.__all__)
+    assert not re.search(r'(?:from|import) silkline(?!\.plugins)', page)

@@ -1,38 +1,23 @@
-"""What the README says about the repository is so."""
+"""The README shows what it is for on the first screen, and stays short."""
 
 import re
 
-import pytest
-
 from tests.support.servers import ROOT
 
-TREE = (ROOT / 'README.md').read_text().partition('## The house')[2].partition('\n## ')[0]
+README = (ROOT / 'README.md').read_text()
 
 
-def named_below(directory: str) -> set[str]:
-    """The entries that the tree has for a directory."""
-    found = re.search(rf'^    {directory}/.*\n((?:      \S.*\n)+)', TREE, re.MULTILINE)
-    assert found
-    return {line.split()[0].rstrip('/') for line in found[1].splitlines()}
+def test_the_first_screen_has_a_name_a_sentence_a_picture_and_two_commands() -> None:
+    name, sentence, picture, commands, *_ = README.split('\n\n')
+
+    assert name == '# Silkline'
+    assert sentence.count('.') == 1
+    assert re.fullmatch(r'!\[.+\]\(\S+\.svg\)', picture)
+    assert [line.split('#')[0].strip() for line in commands.splitlines()] == [
+        'make demo',
+        'make test',
+    ]
 
 
-@pytest.mark.parametrize('directory', ['supabase', 'worker', 'local'])
-def test_the_tree_names_what_is_there(directory: str) -> None:
-    hidden = ('__', '.')
-    there = {path.name for path in (ROOT / directory).iterdir() if not path.name.startswith(hidden)}
-
-    assert named_below(directory) == there
-
-
-def test_the_tree_names_every_directory() -> None:
-    named = set(re.findall(r'^    (\w+)/', TREE, re.MULTILINE))
-    there = {path.parent.name for path in ROOT.glob('*/*') if not path.parent.name.startswith('.')}
-
-    assert named == there - {'dist', 'node_modules'}
-
-
-@pytest.mark.parametrize(
-    'page', re.findall(r'\]\((?!http)([^)#]+)', (ROOT / 'README.md').read_text())
-)
-def test_what_the_readme_links_to_is_there(page: str) -> None:
-    assert (ROOT / page).exists()
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 110
