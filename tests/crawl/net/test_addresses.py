@@ -41,11 +41,13 @@ def test_a_public_address_is_allowed(address: str) -> None:
 
 
 @pytest.mark.parametrize('text', NO_ADDRESS)
-def test_what_is_no_plain_address_is_forbidden_even_if_everything_is_allowed(text: str) -> None:
+def test_text_that_is_not_an_address_is_forbidden_even_if_every_network_is_allowed(
+    text: str,
+) -> None:
     assert not AddressRules(['0.0.0.0/0', '::/0']).allow(text)
 
 
-def test_an_operator_opens_networks() -> None:
+def test_an_operator_can_allow_networks() -> None:
     rules = AddressRules(['127.0.0.0/8', ' fd12::/16 '])
     assert rules.allow('127.0.0.1')
     assert rules.allow('127.9.9.9')
@@ -55,37 +57,37 @@ def test_an_operator_opens_networks() -> None:
     assert not rules.allow('::1')
 
 
-def test_an_allowed_ipv4_network_is_open_in_its_ipv6_clothes_too() -> None:
+def test_an_allowed_ipv4_network_is_open_embedded_in_ipv6_too() -> None:
     rules = AddressRules(['10.0.0.0/8'])
     assert rules.allow('::ffff:10.0.0.1')
     assert rules.allow('64:ff9b::10.0.0.1')
     assert not rules.allow('::ffff:127.0.0.1')
 
 
-def test_an_allowed_ipv6_network_does_not_open_the_ipv4_inside_of_it() -> None:
+def test_an_allowed_ipv6_network_does_not_open_the_ipv4_embedded_in_it() -> None:
     assert not AddressRules(['::/0']).allow('::ffff:127.0.0.1')
     assert AddressRules(['::/0']).allow('::1')
 
 
-def test_a_link_local_network_may_be_allowed_and_then_holds_for_every_zone() -> None:
+def test_an_allowed_link_local_network_is_open_in_every_zone() -> None:
     assert AddressRules(['fe80::/10']).allow('fe80::1%eth0')
 
 
 @pytest.mark.parametrize('text', ['localhost', '10.0.0.1/8', '10.0.0.0/33', '', 'fd00::/200'])
-def test_a_network_that_is_none_is_named_in_the_complaint(text: str) -> None:
-    with pytest.raises(ValueError, match='is no network: write it like') as caught:
+def test_an_invalid_network_is_named_in_the_error(text: str) -> None:
+    with pytest.raises(ValueError, match='is not a network: expected something like') as caught:
         AddressRules([text])
     assert repr(text) in str(caught.value)
 
 
-def test_verdicts_are_kept_for_a_bounded_number_of_addresses() -> None:
+def test_the_cache_of_checked_addresses_is_bounded() -> None:
     rules = AddressRules()
     for number in range(10_000):
         assert rules.allow(f'8.8.{number // 256}.{number % 256}')
     assert len(rules._verdicts) <= 4096  # pyright: ignore[reportPrivateUsage]
 
 
-def test_the_machine_knows_its_own_addresses() -> None:
+def test_the_addresses_of_the_machine_itself_are_recognised() -> None:
     assert is_own(ip_address('127.0.0.1'))
     assert is_own(ip_address('::1'))
     assert not is_own(ip_address('8.8.8.8'))

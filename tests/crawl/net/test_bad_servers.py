@@ -1,4 +1,4 @@
-"""Servers that break the rules of HTTP and TLS, or never come to an end."""
+"""Servers that break HTTP or TLS, or that never finish."""
 
 import asyncio
 from typing import Any
@@ -48,7 +48,7 @@ CHUNKED = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
         (b'HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n', 'protocol'),
     ],
 )
-def test_what_is_no_response_has_its_kind(page: bytes, kind: str) -> None:
+def test_each_broken_response_has_its_kind(page: bytes, kind: str) -> None:
     async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(page)
         await writer.drain()
@@ -61,7 +61,7 @@ def test_what_is_no_response_has_its_kind(page: bytes, kind: str) -> None:
 
 
 @pytest.mark.parametrize('rest', [b'helloX\r\n0\r\n\r\n', b'hello\r\nno number\r\n'])
-def test_chunks_that_go_wrong_after_the_headers_do_not_wait_for_the_time_to_end(
+def test_broken_chunks_after_the_headers_fail_before_the_timeout(
     rest: bytes,
 ) -> None:
     async def run() -> None:
@@ -95,19 +95,19 @@ def test_chunks_that_go_wrong_after_the_headers_do_not_wait_for_the_time_to_end(
         (CHUNKED + b'0\r\n', b'X-Trailer: y\r\n' * 1000),
     ],
 )
-def test_headers_without_end_are_no_http(head: bytes, piece: bytes) -> None:
+def test_endless_headers_are_refused(head: bytes, piece: bytes) -> None:
     error = fetch_one(endless(head, piece), timeout_seconds=60)
     assert isinstance(error, NoResponse)
     assert error.kind == 'protocol'
 
 
-def test_interim_responses_without_end_are_no_http() -> None:
+def test_endless_interim_responses_are_refused() -> None:
     error = fetch_one(endless(b'', b'HTTP/1.1 103 Early\r\n\r\n' * 100), timeout_seconds=60)
     assert isinstance(error, NoResponse)
     assert error.kind == 'protocol'
 
 
-def test_a_few_interim_responses_are_no_harm() -> None:
+def test_a_few_interim_responses_are_accepted() -> None:
     assert fetch_one(b'HTTP/1.1 103 Early\r\nLink: x\r\n\r\n' * 3 + OK).body == b'hello'
 
 
@@ -121,14 +121,14 @@ def test_a_few_interim_responses_are_no_harm() -> None:
         slow(answer(b'x', length=9000), seconds_per_byte=0),
     ],
 )
-def test_a_server_that_is_too_slow_runs_out_of_time(page: Any) -> None:
+def test_a_slow_server_ends_with_the_timeout(page: Any) -> None:
     error = fetch_one(page, timeout_seconds=0.5)
     assert isinstance(error, NoResponse)
     assert error.kind == 'timeout'
     assert str(error) == '127.0.0.1 did not answer within 0.5 s'
 
 
-def test_a_port_that_nobody_listens_on_refuses() -> None:
+def test_a_closed_port_is_a_failed_connection() -> None:
     async def run() -> None:
         async with raw_site({}) as site:
             url = site.url(host='closed.example')
@@ -136,12 +136,12 @@ def test_a_port_that_nobody_listens_on_refuses() -> None:
             with pytest.raises(NoResponse) as caught:
                 await fetch_from(out, url)
             assert caught.value.kind == 'connect'
-            assert str(caught.value) == 'closed.example takes no connection'
+            assert str(caught.value) == 'could not connect to closed.example'
 
     asyncio.run(run())
 
 
-def test_a_server_without_tls_fails_as_tls() -> None:
+def test_a_server_without_tls_is_a_tls_error() -> None:
     async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(b'speak HTTP', status='400 Bad'))
         writer.close()
@@ -157,7 +157,7 @@ def test_a_server_without_tls_fails_as_tls() -> None:
     asyncio.run(run())
 
 
-def test_a_certificate_that_nobody_vouches_for_fails_as_tls(certificate: Certificate) -> None:
+def test_an_untrusted_certificate_is_a_tls_error(certificate: Certificate) -> None:
     async def run() -> None:
         names = resolving({'tls.example': ['127.0.0.1']})
         async with raw_site({'/': OK}, tls=certificate.server()) as site:
@@ -170,7 +170,7 @@ def test_a_certificate_that_nobody_vouches_for_fails_as_tls(certificate: Certifi
     asyncio.run(run())
 
 
-def test_the_certificate_is_checked_for_the_name_though_an_address_is_dialed(
+def test_the_certificate_is_checked_against_the_host_name_not_the_address(
     certificate: Certificate,
 ) -> None:
     async def run() -> None:
@@ -180,7 +180,7 @@ def test_the_certificate_is_checked_for_the_name_though_an_address_is_dialed(
                 response = await fetch_from(out, site.url(host='tls.example'))
                 assert (response.body, response.address) == (b'hello', '127.0.0.1')
                 assert certificate.asked_for[-1] == 'tls.example'
-                with pytest.raises(NoResponse, match=r'other\.example is not accepted') as caught:
+                with pytest.raises(NoResponse, match=r'other\.example was rejected') as caught:
                     await fetch_from(out, site.url(host='other.example'))
                 assert caught.value.kind == 'tls'
 

@@ -1,4 +1,4 @@
-"""Packed bodies: whole, broken, endless, or far larger than they look."""
+"""Encoded bodies: complete, broken, endless, or far larger than they look."""
 
 import gzip
 import os
@@ -12,7 +12,7 @@ from tests.support.egress import MEGABYTE, fetch_one
 from tests.support.raw_site import answer, endless, slow
 
 
-def packed(body: bytes, encoding: str, *, length: int | None = None) -> bytes:
+def encoded(body: bytes, encoding: str, *, length: int | None = None) -> bytes:
     return answer(body, length=length, Content_Encoding=encoding)
 
 
@@ -54,15 +54,17 @@ PACKERS: list[tuple[str, Callable[[bytes], bytes]]] = [
 
 
 @pytest.mark.parametrize(('encoding', 'pack'), PACKERS)
-def test_a_packed_body_is_unpacked(encoding: str, pack: Callable[[bytes], bytes]) -> None:
-    assert fetch_one(packed(pack(TEXT), encoding)).body == TEXT
-    assert fetch_one(packed(b'', encoding)).body == b''
+def test_an_encoded_body_is_decoded(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    assert fetch_one(encoded(pack(TEXT), encoding)).body == TEXT
+    assert fetch_one(encoded(b'', encoding)).body == b''
 
 
 @pytest.mark.parametrize(('encoding', 'pack'), PACKERS)
-def test_a_packed_body_may_come_byte_by_byte(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+def test_an_encoded_body_may_arrive_byte_by_byte(
+    encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
     text = TEXT[:200]
-    page = slow(packed(pack(text), encoding), seconds_per_byte=0)
+    page = slow(encoded(pack(text), encoding), seconds_per_byte=0)
     assert fetch_one(page).body == text
 
 
@@ -70,35 +72,35 @@ def test_a_packed_body_may_come_byte_by_byte(encoding: str, pack: Callable[[byte
     ('encoding', 'pack'),
     [(name, pack) for name, pack in PACKERS if name != 'identity'],
 )
-def test_a_packed_body_that_breaks_off_is_bad(
+def test_an_incomplete_encoded_body_is_an_error(
     encoding: str, pack: Callable[[bytes], bytes]
 ) -> None:
     whole = pack(os.urandom(1000))
-    error = fetch_one(packed(whole[: len(whole) // 2], encoding))
+    error = fetch_one(encoded(whole[: len(whole) // 2], encoding))
     assert isinstance(error, UndecodableBody)
-    assert 'breaks off before its end' in str(error)
+    assert 'body is incomplete' in str(error)
 
 
 @pytest.mark.parametrize('encoding', ['gzip', 'deflate', 'br', 'zstd', 'gzip, br'])
-def test_a_body_that_is_not_what_it_says_is_bad(encoding: str) -> None:
-    error = fetch_one(packed(b'<p>This is plain text, whatever the header says.', encoding))
+def test_a_body_that_does_not_match_its_encoding_is_an_error(encoding: str) -> None:
+    error = fetch_one(encoded(b'<p>This is plain text, whatever the header says.', encoding))
     assert isinstance(error, UndecodableBody)
 
 
-def test_a_body_with_a_wrong_checksum_is_bad() -> None:
+def test_a_wrong_checksum_is_an_error() -> None:
     whole = bytearray(gzip.compress(TEXT))
     whole[-6] ^= 1
-    assert isinstance(fetch_one(packed(bytes(whole), 'gzip')), UndecodableBody)
+    assert isinstance(fetch_one(encoded(bytes(whole), 'gzip')), UndecodableBody)
 
 
 @pytest.mark.parametrize('encoding', ['identity', '', 'none', 'UTF-8', 'binary, identity'])
-def test_what_is_no_encoding_is_passed_over_as_by_browsers(encoding: str) -> None:
-    assert fetch_one(packed(TEXT, encoding)).body == TEXT
+def test_values_that_are_not_encodings_are_ignored_as_by_browsers(encoding: str) -> None:
+    assert fetch_one(encoded(TEXT, encoding)).body == TEXT
 
 
 @pytest.mark.parametrize('encoding', ['compress', 'utf-9', 'gzip, gzip, gzip', 'x' * 9000])
-def test_an_unknown_encoding_is_bad(encoding: str) -> None:
-    error = fetch_one(packed(b'x', encoding))
+def test_an_unknown_encoding_is_an_error(encoding: str) -> None:
+    error = fetch_one(encoded(b'x', encoding))
     assert isinstance(error, UndecodableBody)
     assert len(str(error)) < 200
 
@@ -119,10 +121,12 @@ BOMBS: list[tuple[str, Callable[[], bytes]]] = [
 
 
 @pytest.mark.parametrize(('encoding', 'make'), BOMBS)
-def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str, make: Callable[[], bytes]) -> None:
+def test_a_decompression_bomb_is_too_large_and_takes_little_memory(
+    encoding: str, make: Callable[[], bytes]
+) -> None:
     import tracemalloc
 
-    bomb = packed(make(), encoding)
+    bomb = encoded(make(), encoding)
     assert isinstance(fetch_one(bomb, max_bytes=MEGABYTE), TooLarge)
     tracemalloc.start()
     try:
@@ -131,17 +135,17 @@ def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str, make: Callable[[
     finally:
         tracemalloc.stop()
     assert isinstance(error, TooLarge)
-    assert str(error) == f'the body has more than {MEGABYTE} bytes'
+    assert str(error) == f'the body is larger than {MEGABYTE} bytes'
     assert peak < 4 * MEGABYTE
 
 
-def test_empty_members_without_end_are_bad() -> None:
-    error = fetch_one(packed(gzip.compress(b'') * 10_000, 'gzip'))
+def test_endless_empty_members_are_an_error() -> None:
+    error = fetch_one(encoded(gzip.compress(b'') * 10_000, 'gzip'))
     assert isinstance(error, UndecodableBody)
     assert 'more than 4096 parts' in str(error)
 
 
-def test_a_packed_body_that_never_gives_a_byte_is_too_large() -> None:
+def test_an_encoded_body_that_never_yields_a_byte_is_too_large() -> None:
     stream = zlib.compressobj(wbits=31)
     head = stream.compress(b'') + stream.flush(zlib.Z_FULL_FLUSH)
     nothing = stream.flush(zlib.Z_FULL_FLUSH) or b'\0\0\0\xff\xff'
@@ -149,14 +153,14 @@ def test_a_packed_body_that_never_gives_a_byte_is_too_large() -> None:
     assert isinstance(fetch_one(page), TooLarge)
 
 
-def test_a_body_at_the_limit_is_whole_and_one_byte_more_is_too_large() -> None:
-    for page in (answer(TEXT), packed(gzip.compress(TEXT), 'gzip')):
+def test_a_body_at_the_limit_is_accepted_and_one_byte_more_is_too_large() -> None:
+    for page in (answer(TEXT), encoded(gzip.compress(TEXT), 'gzip')):
         assert fetch_one(page, max_bytes=len(TEXT)).body == TEXT
         assert isinstance(fetch_one(page, max_bytes=len(TEXT) - 1), TooLarge)
 
 
 @pytest.mark.parametrize('length', ['1048577', '99999999999', '9' * 30])
-def test_a_length_that_is_too_large_is_believed(length: str) -> None:
+def test_a_content_length_above_the_limit_is_refused_before_the_body_is_read(length: str) -> None:
     page = slow(f'HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n'.encode(), seconds_per_byte=0)
     error = fetch_one(page)
     assert isinstance(error, TooLarge) or (len(length) > 18 and error.kind == 'protocol')
@@ -180,8 +184,8 @@ def test_an_endless_chunked_body_is_too_large() -> None:
 
 
 @pytest.mark.parametrize('encoding', ['identity', 'gzip', 'br'])
-def test_the_beginning_of_a_body_that_is_too_large_may_be_taken(encoding: str) -> None:
+def test_a_body_that_is_too_large_can_be_truncated(encoding: str) -> None:
     pack = dict(PACKERS)[encoding] if encoding != 'gzip' else gzip.compress
-    response = fetch_one(packed(pack(TEXT), encoding), max_bytes=100_000, is_cut=True)
+    response = fetch_one(encoded(pack(TEXT), encoding), max_bytes=100_000, is_cut=True)
     assert response.body == TEXT[:100_000]
-    assert fetch_one(packed(pack(TEXT), encoding), is_cut=True).body == TEXT
+    assert fetch_one(encoded(pack(TEXT), encoding), is_cut=True).body == TEXT

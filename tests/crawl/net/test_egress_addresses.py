@@ -1,4 +1,4 @@
-"""Where requests may go: every way to write or reach a forbidden address."""
+"""Where requests may go, however a forbidden address is written or reached."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from silkline.crawl.responses import Refused
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import answer, raw_site
 
-# Every way to write a forbidden address that a URL can hold.
+# Every way to write a forbidden address in a URL.
 FORBIDDEN_HOSTS = """
 127.0.0.1 127.1 127.0.1 2130706433 0x7f000001 0x7f.1 0177.0.0.1 017700000001 0x7F.0.0.0x1
 127.0.0.1. 0 0.0.0.0 0x0 00.0.0.0 %31%32%37.0.0.1 127%2e0%2e0%2e1
@@ -75,7 +75,7 @@ def test_a_forbidden_address_is_refused_however_it_is_written(host: str) -> None
         'http://127.0.0.1\ud800/',
     ],
 )
-def test_what_is_no_web_url_is_refused(url: str) -> None:
+def test_other_schemes_and_malformed_urls_are_refused(url: str) -> None:
     async def run() -> None:
         async with egress(resolve=resolving({'example.com': ['127.0.0.1']})) as out:
             with pytest.raises(Refused) as caught:
@@ -112,7 +112,7 @@ def test_a_port_of_another_protocol_is_refused(port: int) -> None:
         ['nonsense'],
     ],
 )
-def test_a_name_with_any_forbidden_address_is_refused_without_saying_which(
+def test_a_name_with_any_forbidden_address_is_refused_without_revealing_which(
     addresses: list[str],
 ) -> None:
     async def run() -> None:
@@ -128,7 +128,7 @@ def test_a_name_with_any_forbidden_address_is_refused_without_saying_which(
     asyncio.run(run())
 
 
-def test_a_forbidden_name_is_refused_in_any_case_and_with_a_dot_at_its_end() -> None:
+def test_a_forbidden_name_is_refused_in_any_case_and_with_a_trailing_dot() -> None:
     async def run() -> None:
         async def resolve(host: str) -> list[str]:
             return {'localhost': ['127.0.0.1'], 'localhost.': ['::1', '127.0.0.1']}[host]
@@ -143,7 +143,7 @@ def test_a_forbidden_name_is_refused_in_any_case_and_with_a_dot_at_its_end() -> 
     asyncio.run(run())
 
 
-def test_an_allowed_network_opens_names_that_resolve_into_it() -> None:
+def test_names_that_resolve_into_an_allowed_network_are_fetched() -> None:
     async def run() -> None:
         out = egress(resolve=resolving({'docs.example': ['127.0.0.1']}))
         async with raw_site({'/': OK}) as site, out:
@@ -154,13 +154,13 @@ def test_an_allowed_network_opens_names_that_resolve_into_it() -> None:
     asyncio.run(run())
 
 
-def test_a_bad_network_is_a_mistake_of_the_operator() -> None:
-    with pytest.raises(ValueError, match=r"'10\.0\.0\.1/8' is no network"):
+def test_an_invalid_network_is_refused_when_the_egress_is_made() -> None:
+    with pytest.raises(ValueError, match=r"'10\.0\.0\.1/8' is not a network"):
         egress(allow_networks=['10.0.0.1/8'])
 
 
-def test_an_answer_that_changes_after_the_check_is_not_dialed() -> None:
-    """The second answer is what a rebinding attack would have dialed."""
+def test_an_address_that_changes_after_the_check_is_not_dialed() -> None:
+    """The second address is the one that a DNS rebinding attack aims at."""
     answers = iter([['127.0.0.1'], ['127.0.0.2'], ['10.0.0.1']])
     asked: list[str] = []
 
@@ -179,7 +179,7 @@ def test_an_answer_that_changes_after_the_check_is_not_dialed() -> None:
     asyncio.run(run())
 
 
-def test_a_name_that_moves_inward_is_refused_once_its_answer_has_lapsed() -> None:
+def test_a_name_that_moves_to_a_forbidden_address_is_refused_once_the_cache_expires() -> None:
     answers = iter([['127.0.0.1'], ['127.0.0.2']])
 
     async def resolve(_: str) -> list[str]:
@@ -197,10 +197,10 @@ def test_a_name_that_moves_inward_is_refused_once_its_answer_has_lapsed() -> Non
     asyncio.run(run())
 
 
-def test_the_socket_is_refused_too_should_anything_else_let_an_address_through() -> None:
+def test_the_socket_factory_refuses_an_address_that_passed_every_other_check() -> None:
     async def run() -> None:
         async with raw_site({'/': OK}) as site, egress() as out:
-            # As if the address had been allowed when the URL was read, and no longer is.
+            # As if the address had been allowed when the URL was parsed, and no longer were.
             out.read_url(site.url())
             out.rules.__init__(())
             with pytest.raises(Refused) as caught:
@@ -213,8 +213,8 @@ def test_the_socket_is_refused_too_should_anything_else_let_an_address_through()
     asyncio.run(run())
 
 
-# Run as root of a network of its own, where the machine has a public address.
-AT_HOME = """
+# Run as root in its own network namespace, where the machine has a public address.
+OWN_ADDRESS = """
 import asyncio, sys
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import raw_site
@@ -247,7 +247,7 @@ def test_a_public_address_of_the_machine_itself_is_forbidden_unless_it_is_allowe
         or subprocess.run([*network, address, '-', 'true']).returncode
     ):
         pytest.skip('needs a network of its own: unshare, ip and the right to use them')
-    python = [sys.executable, '-c', AT_HOME, *allowed]
+    python = [sys.executable, '-c', OWN_ADDRESS, *allowed]
     ran = subprocess.run(
         [*network, address, '-', *python], capture_output=True, text=True, timeout=60
     )
@@ -264,7 +264,7 @@ def test_every_address_of_a_name_is_tried() -> None:
     asyncio.run(run())
 
 
-def test_however_many_addresses_of_ipv6_are_dead_one_of_ipv4_is_tried() -> None:
+def test_an_ipv4_address_is_tried_however_many_ipv6_addresses_are_dead() -> None:
     async def run() -> None:
         dead = [f'::ffff:127.0.0.{number}' for number in range(2, 40)]
         out = egress(resolve=resolving({'many.example': [*dead, '127.0.0.1']}))
@@ -285,7 +285,7 @@ def test_ipv6_is_dialed_as_written() -> None:
     asyncio.run(run())
 
 
-def test_proxies_and_passwords_of_the_environment_are_ignored(tmp_path: Any) -> None:
+def test_proxies_and_passwords_from_the_environment_are_ignored(tmp_path: Any) -> None:
     netrc = tmp_path / '.netrc'
     netrc.write_text('machine 127.0.0.1 login me password secret\n')
     netrc.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Answers that browsers take though they break a rule of HTTP, and what lies behind them."""
+"""Responses that break HTTP and that browsers accept, and data after their end."""
 
 import asyncio
 import gzip
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, mend
+from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, repair
 from silkline.crawl.responses import NoResponse
 
 from tests.support.egress import declines, egress, fetch_from, fetch_one
@@ -36,11 +36,11 @@ def byte_by_byte(page: bytes) -> Any:
 @pytest.mark.parametrize(
     'page',
     [
-        # More than was announced.
+        # More bytes than announced.
         OK + FIVE + b' and more',
         OK + FIVE + b'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext',
         CHUNKED + CHUNKS + b'junk',
-        # Twice the same, or two ways at once.
+        # Repeated or contradictory lengths.
         OK + b'Content-Length: 5\r\n' + FIVE,
         OK + b'Content-Length: 5, 5\r\n\r\nhello',
         OK + b'Content-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n' + CHUNKS,
@@ -48,7 +48,7 @@ def byte_by_byte(page: bytes) -> Any:
         OK + b'Transfer-Encoding: identity\r\n' + FIVE,
         OK + b'Transfer-Encoding: xchunked\r\n' + FIVE,
         OK + b'Transfer-Encoding: chunked, gzip\r\n\r\n' + CHUNKS,
-        # Lines that are no headers, and headers that are none.
+        # Malformed header lines.
         OK + b'no colon\r\n' + FIVE,
         OK + b': no name\r\n' + FIVE,
         OK + b'Two Words: x\r\n' + FIVE,
@@ -56,24 +56,24 @@ def byte_by_byte(page: bytes) -> Any:
         OK + b'X: a\0b\rc\r\n' + FIVE,
         OK + b'Content-Length : 5\r\n\r\nhello',
         OK + b'X: folded\r\n\tover lines\r\n' + FIVE,
-        # Much to say.
+        # Large heads.
         OK + b'Link: ' + b'x' * 30_000 + b'\r\n' + FIVE,
         OK + b''.join(b'X-%d: y\r\n' % number for number in range(400)) + FIVE,
-        # Before it comes to the point.
+        # Blank lines and interim responses first.
         b'\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n' + OK + FIVE,
         b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n' + OK + FIVE,
-        # No carriage returns, no reason.
+        # No carriage returns, no reason phrase.
         b'HTTP/1.1 200\nContent-Length: 5\n\nhello',
     ],
 )
-def test_what_browsers_take_is_taken_however_it_arrives(page: bytes, written: Any) -> None:
+def test_what_browsers_accept_is_accepted_however_it_arrives(page: bytes, written: Any) -> None:
     response = fetch_one(written(page))
     assert (response.status, response.body) == (200, b'hello')
 
 
 @pytest.mark.parametrize('status', ['204 No Content', '304 Not Modified'])
 @pytest.mark.parametrize('rest', [FIVE, b'Transfer-Encoding: chunked\r\n\r\n' + CHUNKS])
-def test_a_body_that_there_cannot_be_is_not_read(status: str, rest: bytes) -> None:
+def test_a_body_after_a_status_without_body_is_not_read(status: str, rest: bytes) -> None:
     response = fetch_one(in_one_piece(b'HTTP/1.1 %s\r\n' % status.encode() + rest))
     assert (response.status, response.body) == (int(status[:3]), b'')
 
@@ -90,7 +90,7 @@ def test_a_body_that_there_cannot_be_is_not_read(status: str, rest: bytes) -> No
         b'HTTP/1.1 103 Early\r\n\r\n' * 11 + OK + FIVE,
     ],
 )
-def test_what_no_browser_takes_is_no_http(page: bytes) -> None:
+def test_what_browsers_refuse_is_refused(page: bytes) -> None:
     error = fetch_one(in_one_piece(page))
     assert isinstance(error, NoResponse)
     assert error.kind == 'protocol'
@@ -101,14 +101,14 @@ def test_what_no_browser_takes_is_no_http(page: bytes) -> None:
     [
         (OK + b'Content-Length: 5\r\n\r\n', b'hello'),
         (CHUNKED, CHUNKS),
-        # More than is read at a time.
+        # More than one read.
         (OK + b'Content-Length: 1000000\r\n\r\n', b'x' * 1_000_000),
     ],
 )
 @pytest.mark.parametrize(
     'another', [answer(b'Nobody asked.'), b'HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n']
 )
-def test_an_answer_behind_the_end_of_a_body_is_none_to_the_next_request(
+def test_a_response_after_the_end_of_a_body_does_not_answer_the_next_request(
     head: bytes, body: bytes, another: bytes
 ) -> None:
     async def run() -> None:
@@ -135,7 +135,7 @@ def test_an_answer_behind_the_end_of_a_body_is_none_to_the_next_request(
 
 
 @pytest.mark.parametrize('late', [answer(b'Nobody asked.'), b'HTTP/1.1 408 Late\r\n\r\n', b'junk'])
-def test_what_comes_on_an_idle_connection_is_no_answer_to_the_next_request(late: bytes) -> None:
+def test_data_on_an_idle_connection_does_not_answer_the_next_request(late: bytes) -> None:
     async def run() -> None:
         is_idle = asyncio.Event()
         is_noticed = asyncio.Event()
@@ -144,7 +144,7 @@ def test_what_comes_on_an_idle_connection_is_no_answer_to_the_next_request(late:
             writer.write(answer(b'first'))
             await is_idle.wait()
             writer.write(late)
-            # The crawl hangs up, and only then goes on.
+            # The crawl closes the connection before it goes on.
             await reader.read()
             is_noticed.set()
 
@@ -170,7 +170,7 @@ def test_what_comes_on_an_idle_connection_is_no_answer_to_the_next_request(late:
         (OK + b'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n' + CHUNKS, False),
     ],
 )
-def test_a_connection_is_used_again_where_its_answers_are_in_no_doubt(
+def test_a_connection_is_reused_while_its_responses_are_well_formed(
     page: bytes, is_kept: bool
 ) -> None:
     async def run() -> None:
@@ -187,11 +187,11 @@ def test_a_connection_is_used_again_where_its_answers_are_in_no_doubt(
     asyncio.run(run())
 
 
-def test_a_kept_connection_that_the_server_closes_costs_no_failure() -> None:
+def test_a_kept_alive_connection_that_the_server_closes_is_not_a_failure() -> None:
     async def run() -> None:
         async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(answer(b'hello'))
-            # It hangs up at the very moment of the next request.
+            # It closes at the very moment of the next request.
             await reader.readuntil(b'\r\n\r\n')
 
         async with raw_site({'/': once}) as site, egress() as out:
@@ -202,7 +202,7 @@ def test_a_kept_connection_that_the_server_closes_costs_no_failure() -> None:
     asyncio.run(run())
 
 
-def test_a_body_that_comes_late_behind_a_304_does_not_spoil_the_next_answer() -> None:
+def test_a_late_body_after_a_304_does_not_spoil_the_next_response() -> None:
     async def run() -> None:
         async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b'HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n')
@@ -217,7 +217,7 @@ def test_a_body_that_comes_late_behind_a_304_does_not_spoil_the_next_answer() ->
 
 
 @pytest.mark.parametrize('page', [b'', b'HTTP/1.1 200 OK\r\nContent-Le'])
-def test_a_server_that_hangs_up_on_a_new_connection_is_asked_once(page: bytes) -> None:
+def test_a_server_that_hangs_up_on_a_new_connection_gets_one_request(page: bytes) -> None:
     async def run() -> None:
         async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(page)
@@ -231,27 +231,27 @@ def test_a_server_that_hangs_up_on_a_new_connection_is_asked_once(page: bytes) -
     asyncio.run(run())
 
 
-def test_a_head_without_a_fault_is_not_touched() -> None:
+def test_a_valid_head_is_passed_on_unchanged() -> None:
     head = OK + b'Content-Type: text/html\r\nX: folded\r\n over\r\nContent-Length: 5\r\n\r\n'
-    assert mend(head) is head
+    assert repair(head) is head
 
 
-def test_a_mended_head_keeps_its_headers() -> None:
+def test_a_repaired_head_keeps_its_headers() -> None:
     page = OK + b'rubbish\r\nContent-Type : text/html\r\nX: a\r\n  b\r\n' + FIVE
     headers = fetch_one(in_one_piece(page)).headers
     assert dict(headers) == {'Content-Type': 'text/html', 'X': 'a b', 'Content-Length': '5'}
 
 
 @pytest.mark.parametrize('name', ['aws-chunked', 'windows-1252', 'UTF-8', '8bit'])
-def test_what_is_no_encoding_of_a_body_leaves_it_as_it_is(name: str) -> None:
+def test_a_content_encoding_that_is_a_charset_is_ignored(name: str) -> None:
     assert fetch_one(answer(b'hello', Content_Encoding=name)).body == b'hello'
 
 
 @pytest.mark.parametrize('status', ['404 Not Found', '301 Moved'])
-def test_an_error_page_of_no_known_length_does_not_cost_the_connection(
+def test_an_error_page_without_a_length_does_not_cost_the_connection(
     status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However busy this machine is.
+    # Even on a busy machine.
     monkeypatch.setattr('silkline.crawl.net.session.DRAIN_SECONDS', 60)
 
     async def run() -> None:
@@ -280,8 +280,8 @@ def test_an_error_page_of_no_known_length_does_not_cost_the_connection(
 
 
 @pytest.mark.parametrize('head', [CHUNKED, CHUNKED.replace(b'200 OK', b'404 No'), OK + b'\r\n'])
-def test_the_rest_of_an_unwanted_body_is_not_waited_for(head: bytes) -> None:
-    """As of a stream of events, which says nothing for hours."""
+def test_the_rest_of_a_declined_body_is_not_waited_for(head: bytes) -> None:
+    """Such as an event stream, which may be silent for hours."""
     response = fetch_one(in_one_piece(head), wants=declines, timeout_seconds=30)
     assert response.body == b''
     assert response.seconds < 20
@@ -290,7 +290,7 @@ def test_the_rest_of_an_unwanted_body_is_not_waited_for(head: bytes) -> None:
 @pytest.mark.parametrize(
     ('encoding', 'pack'), [('gzip', gzip.compress), ('deflate', zlib.compress)]
 )
-def test_a_packed_body_is_whole_though_its_length_is_that_of_the_unpacked_one(
+def test_an_encoded_body_with_the_length_of_the_decoded_one_is_complete(
     encoding: str, pack: Callable[[bytes], bytes]
 ) -> None:
     text = b'Words of a page. ' * 100
@@ -298,7 +298,7 @@ def test_a_packed_body_is_whole_though_its_length_is_that_of_the_unpacked_one(
     assert fetch_one(page).body == text
 
 
-def test_a_packed_body_that_breaks_off_is_not_whole() -> None:
+def test_an_encoded_body_that_is_cut_off_is_incomplete() -> None:
     text = b'Words of a page. ' * 100
     whole = gzip.compress(text)
     page = answer(whole[:-1], length=len(whole), Content_Encoding='gzip', Connection='close')

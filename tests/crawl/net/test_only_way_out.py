@@ -1,4 +1,4 @@
-"""Nothing that crawls reaches the network but through `worker/silkline/crawl/net/egress.py`."""
+"""Only `worker/silkline/crawl/net/egress.py` reaches the network."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 EGRESS = 'worker/silkline/crawl/net/egress.py'
 
-# Whatever can open a connection, ask for a name, or start a program that can.
+# What can open a connection, resolve a name, or start a program that can.
 NETWORK = """
 aiodns aiohappyeyeballs aiohttp anyio asyncpg boto3 botocore curl_cffi dns ftplib gevent grpc h11 h2
 http.client http.server httpcore httptools httpx httpx2 hyper imaplib impit mechanize
@@ -18,18 +18,18 @@ pyreqwest realtime redis requests rnet scrapy selenium smtplib socket socketserv
 supabase telnetlib tornado trio twisted urllib.request urllib3 uvloop webbrowser websocket
 websockets wreq xmlrpc silkline.queue.rpc silkline.queue.realtime
 """.split()
-# Who else may, and why.
+# The exceptions, and why.
 MAY_IMPORT = {
     EGRESS: {'aiohappyeyeballs', 'aiohttp', 'socket', 'ssl'},
-    # The parts of the egress; who may import those is below.
+    # The parts of the egress; what may import them is below.
     'worker/silkline/crawl/net/session.py': {'aiohttp', 'socket', 'ssl'},
     'worker/silkline/crawl/net/lenient_http.py': {'aiohttp'},
     'worker/silkline/crawl/net/resolver.py': {'socket'},
-    # Asks for a route, to tell which addresses are the machine's own.
+    # Looks up routes, to recognise the machine's own addresses.
     'worker/silkline/crawl/net/addresses.py': {'socket'},
-    # Which certificates are trusted; it opens nothing.
+    # Trusted certificates; it opens no connection.
     'worker/silkline/crawl/net/tls.py': {'ssl'},
-    # A browser, which has no way out but the proxy.
+    # A browser, whose only way out is the proxy.
     'worker/silkline/crawl/fetchers/browser.py': {'playwright'},
     'worker/silkline/crawl/fetchers/chromium.py': {'playwright'},
     # The event loop.
@@ -50,7 +50,7 @@ CALLS = {
     'getaddrinfo': {'worker/silkline/crawl/net/resolver.py'},
     'gethostbyname': set[str](),
     'getnameinfo': set[str](),
-    # The browser speaks to a proxy on loopback.
+    # The browser connects to a proxy on loopback.
     'start_server': {'worker/silkline/crawl/fetchers/proxy.py'},
     'create_server': set[str](),
     'create_subprocess_exec': set[str](),
@@ -78,7 +78,7 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 
 
 def calls_of(tree: ast.AST) -> Iterator[str]:
-    """Every use of such a name, called or handed on."""
+    """Every use of such a name, called or passed on."""
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(attr=name) | ast.Name(id=name):
@@ -104,7 +104,7 @@ def test_only_the_egress_reaches_the_network(path: Path) -> None:
         assert name in users or call not in calls_of(tree), call
 
 
-def test_the_proxy_of_the_browser_is_served_on_loopback_alone() -> None:
+def test_the_proxy_of_the_browser_listens_on_loopback_only() -> None:
     tree = ast.parse((ROOT / 'worker/silkline/crawl/fetchers/proxy.py').read_text())
     served = [
         ast.unparse(node.args[1])
@@ -114,7 +114,7 @@ def test_the_proxy_of_the_browser_is_served_on_loopback_alone() -> None:
     assert served == ["'127.0.0.1'"]
 
 
-def test_the_modules_of_the_crawl_are_looked_at() -> None:
+def test_the_modules_of_the_crawl_are_checked() -> None:
     names = {str(path.relative_to(ROOT)) for path in modules()}
     assert set(MAY_IMPORT) <= names
 
@@ -130,6 +130,6 @@ def test_the_modules_of_the_crawl_are_looked_at() -> None:
         'import httpx as h',
     ],
 )
-def test_every_form_of_an_import_is_seen(code: str) -> None:
+def test_every_form_of_an_import_is_found(code: str) -> None:
     found = set(imports_of(ast.parse(code)))
     assert any(is_of(name, package) for name in found for package in NETWORK)

@@ -1,4 +1,4 @@
-"""Whom a crawl trusts: the system's certificates, as one file or as many."""
+"""The system's certificates are trusted, whether in one file or in many."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture
 def system(certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The certificates of a system that trusts this one alone; not by name yet."""
+    """The certificates of a system that trusts only this one, without hashed names."""
     bundle = tmp_path / 'bundle.crt'
     bundle.write_bytes(certificate.certificate.read_bytes())
     monkeypatch.setenv('SSL_CERT_FILE', str(bundle))
@@ -49,14 +49,12 @@ def fetch(certificate: Certificate) -> bytes:
     return asyncio.run(run())
 
 
-def test_a_certificate_of_the_systems_file_is_trusted(
-    certificate: Certificate, system: Path
-) -> None:
+def test_a_certificate_in_the_bundle_is_trusted(certificate: Certificate, system: Path) -> None:
     assert hashed_directory() is None
     assert fetch(certificate) == b'hello'
 
 
-def test_a_certificate_that_the_system_keeps_by_name_is_found(
+def test_a_certificate_in_a_hashed_directory_is_found(
     certificate: Certificate, system: Path
 ) -> None:
     rehash(system)
@@ -78,7 +76,7 @@ def test_another_certificate_is_not_trusted(
     assert caught.value.kind == 'tls'
 
 
-def test_a_file_with_more_than_is_kept_by_name_is_read_whole(
+def test_a_bundle_with_more_certificates_than_the_directory_is_loaded(
     certificate: Certificate, system: Path
 ) -> None:
     rehash(system)
@@ -88,10 +86,10 @@ def test_a_file_with_more_than_is_kept_by_name_is_read_whole(
     assert hashed_directory() is None
 
 
-def test_a_file_beside_others_that_are_kept_by_name_is_not_passed_over(
+def test_a_bundle_next_to_hashed_certificates_is_not_ignored(
     certificate: Certificate, system: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """SSL_CERT_FILE names one's own, among those of the system."""
+    """SSL_CERT_FILE names a file in the system's directory."""
     other = Certificate.make('tls.example', tmp_path_factory.mktemp('other')).certificate
     for name in ('0123abcd.0', '0123abcd.1'):
         (system / name).write_bytes(other.read_bytes())
@@ -100,15 +98,17 @@ def test_a_file_beside_others_that_are_kept_by_name_is_not_passed_over(
     assert fetch(certificate) == b'hello'
 
 
-def test_names_that_lead_nowhere_are_not_relied_on(certificate: Certificate, system: Path) -> None:
-    """As in an image that was given /etc/ssl/certs, and not what its links lead to."""
+def test_a_directory_with_dangling_links_is_not_used(
+    certificate: Certificate, system: Path
+) -> None:
+    """As in an image with a copy of /etc/ssl/certs, but without the targets of its links."""
     (system / '0123abcd.0').symlink_to('/nowhere/certificate.pem')
 
     assert hashed_directory() is None
     assert fetch(certificate) == b'hello'
 
 
-def test_a_file_somewhere_else_is_not_passed_over(
+def test_a_bundle_in_another_directory_is_not_ignored(
     certificate: Certificate, system: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehash(system)
@@ -118,7 +118,7 @@ def test_a_file_somewhere_else_is_not_passed_over(
     assert fetch(certificate) == b'hello'
 
 
-def test_the_variables_are_as_they_were_after_the_import(system: Path) -> None:
+def test_the_environment_is_restored_after_the_import(system: Path) -> None:
     before = dict(os.environ)
     with no_certificates():
         assert dict(os.environ) != before
@@ -143,7 +143,7 @@ asyncio.run(run())
 """
 
 
-def test_a_session_of_a_plugins_own_trusts_the_system_too(
+def test_a_session_that_a_plugin_opens_trusts_the_system_too(
     certificate: Certificate, system: Path
 ) -> None:
     async def run() -> bytes:

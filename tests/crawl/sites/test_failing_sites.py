@@ -38,7 +38,7 @@ def test_a_start_that_nobody_serves_ends_as_completed_with_its_error(queue: Queu
         pass
     job = crawl(queue, site, obey_robots=False)
     [error] = ends(queue, job, site).values()
-    assert error == '127.0.0.1 takes no connection'
+    assert error == 'could not connect to 127.0.0.1'
     assert queue.progress(job)['pages_failed'] == 1
 
 

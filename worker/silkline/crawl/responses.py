@@ -69,6 +69,6 @@ class UndecodableBody(EgressError):
 def forbidden(host: str) -> Refused:
     return Refused(
         f'{host} is at a forbidden address (private, reserved or local): only the operator of '
-        'the worker can allow its network',
+        'the worker can allow it, with --allow-network',
         'forbidden_address',
     )

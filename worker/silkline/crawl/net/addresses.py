@@ -1,9 +1,9 @@
-"""Which addresses and ports a crawl may reach: public ones, and what the operator allows.
+"""Which addresses a crawl may reach: public ones, and those the operator allows.
 
-`ipaddress.is_global` alone is not the rule: it lets through multicast, site-local addresses and
-IPv4 addresses wrapped into IPv6 ones. Here IPv6 is closed but for the space that is given out,
-and a wrapped IPv4 address is judged as itself. An address of this very machine is closed too, as
-no firewall stands before it here. Nothing is resolved or dialed.
+`ipaddress.is_global` alone is not enough: it lets through multicast, site-local addresses and IPv4
+addresses embedded in IPv6. Here all of IPv6 is closed except the allocated space, and an embedded
+IPv4 address is checked as itself. The machine's own addresses are closed too, because no firewall
+protects them from a local process. Nothing is resolved or dialed here.
 """
 
 import errno
@@ -21,8 +21,8 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# The special-purpose registry of IANA, multicast, and the address at which virtual machines of
-# Azure find their host, which is inside public space.
+# IANA's special-purpose registry, multicast, and 168.63.129.16: the address at which virtual
+# machines of Azure find their host, although it is in public space.
 CLOSED_IPV4 = tuple(
     IPv4Network(text)
     for text in (
@@ -48,7 +48,7 @@ CLOSED_IPV4 = tuple(
     )
 )
 OPEN_IPV6 = IPv6Network('2000::/3')
-# Inside of it: protocols (Teredo is one), documentation, 6to4 and AS112.
+# Inside of it: protocol assignments such as Teredo, documentation, 6to4 and AS112.
 CLOSED_IPV6 = tuple(
     IPv6Network(text)
     for text in (
@@ -59,8 +59,8 @@ CLOSED_IPV6 = tuple(
         '3fff::/20',
     )
 )
-# Where a network that is only IPv6 puts all of IPv4 (RFC 6052). Its sibling 64:ff9b:1::/48 is for
-# use inside one network and stays closed, as does everything else outside of 2000::/3.
+# All of IPv4, as an IPv6-only network sees it (RFC 6052). 64:ff9b:1::/48 is for use inside one
+# network and stays closed, like everything else outside of 2000::/3.
 NAT64 = IPv6Network('64:ff9b::/96')
 ISATAP = (0x00005EFE, 0x02005EFE)
 
@@ -68,14 +68,14 @@ MAX_VERDICTS = 4096
 
 
 class AddressRules:
-    """The rules of one egress: what the world may be reached at, and what the operator adds."""
+    """The rules of one egress, with the networks that the operator allows."""
 
     def __init__(self, allow_networks: Sequence[str] = ()) -> None:
         self.allowed = tuple(network_of(text) for text in allow_networks)
         self._verdicts: dict[str, bool] = {}
 
     def allow(self, address: str) -> bool:
-        """Whether the address, as a resolver or a URL has it, may be dialed."""
+        """Whether an address, as a resolver or a URL gives it, may be dialed."""
         verdict = self._verdicts.get(address)
         if verdict is None:
             if len(self._verdicts) >= MAX_VERDICTS:
@@ -97,7 +97,7 @@ class AddressRules:
 
 
 def plain(address: Address) -> Address:
-    """The address that packets really go to: without a zone, and without IPv6 around IPv4."""
+    """The address that packets really go to: without a zone, and IPv4 taken out of IPv6."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -119,7 +119,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_own(address: Address) -> bool:
-    """Whether this machine would talk to itself there. Its routes say so; nothing is sent."""
+    """Whether the address belongs to this machine, by its routes; nothing is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         probe = socket.socket(family, socket.SOCK_DGRAM)
@@ -140,5 +140,6 @@ def network_of(text: str) -> Network:
         return ip_network(text.strip())
     except ValueError as error:
         raise ValueError(
-            f'{text!r} is no network: write it like 10.1.0.0/16, fd00::/8 or 127.0.0.1/32'
+            f'{text!r} is not a network: expected something like 10.1.0.0/16, fd00::/8 or '
+            '127.0.0.1/32'
         ) from error

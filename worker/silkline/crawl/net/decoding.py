@@ -1,8 +1,7 @@
-"""Take in a response's body: undo its encodings while it comes, and stop at a size.
+"""Receive the body of a response: decode it as it arrives, and stop at a size limit.
 
-However well a body is packed, no more than `max_bytes` and one chunk of it is ever held, and no
-more than one chunk of what lies between two encodings. Where the bytes come from is left to
-`egress.py`.
+However well a body is compressed, at most `max_bytes` and one chunk of it are held in memory, and
+between two encodings at most one chunk. Reading from the connection is left to `session.py`.
 """
 
 import functools
@@ -17,20 +16,20 @@ from silkline.crawl.responses import TooLarge, UndecodableBody
 
 CHUNK_BYTES = 64 * 1024
 MAX_ENCODINGS = 2
-# Beside identity, what servers say by mistake of a body that is as it is.
+# Besides identity, values that servers send by mistake for a body that is not encoded.
 NO_ENCODINGS = frozenset(
     ('', 'identity', 'none', 'binary', '7bit', '8bit', 'aws-chunked', *charsets.NAMES)
 )
-# Members of gzip or frames of zstd. They may be empty, and then cost time without giving bytes.
+# Members of gzip or frames of zstd. Empty ones cost time without giving bytes.
 MAX_MEMBERS = 4096
-# What a packed body may be longer than the body itself: headers, and blocks stored as they are.
+# How much longer than the decoded body an encoded one may be: headers, and uncompressed blocks.
 SLACK_BYTES = 64 * 1024
-# As RFC 9659 has it for the web.
+# The limit of RFC 9659 for the web.
 ZSTD_WINDOW_LOG = 23
 
 
 def zlib_module() -> Any:
-    """The faster one, if it is installed: 0.19 ms for a page of 42 KB, where zlib takes 0.34 ms."""
+    """zlib-ng if it is installed: 0.19 ms for a page of 42 KB, where zlib takes 0.34 ms."""
     try:
         return importlib.import_module('zlib_ng.zlib_ng')
     except ImportError:
@@ -41,26 +40,26 @@ zlib = zlib_module()
 
 
 class Body:
-    """One body on its way in. `feed` what arrives, then `finish`."""
+    """A body while it is received: `feed` what arrives, then `finish`."""
 
     def __init__(self, encodings: str = '', *, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._decoders = decoders_of(encodings) if encodings else []
         self._arrived = 0
         self._size = 0
-        # Most bodies are one piece, which need not be copied.
+        # Most bodies arrive in one piece, which need not be copied.
         self._first = b''
         self._rest: io.BytesIO | None = None
 
     def expect(self, content_length: str | None) -> None:
-        """Refuse a body that announces to be too large."""
+        """Refuse a body whose Content-Length is too large."""
         if content_length is not None and content_length.isdecimal():
-            # A length of thousands of digits is no number to convert.
+            # Not converted if it has more digits than any real length: there may be thousands.
             if len(content_length) > 18 or int(content_length) > self._limit:
                 raise self._too_large()
 
     def feed(self, data: bytes) -> None:
-        """Take in bytes as they came; raises `TooLarge` or `UndecodableBody`."""
+        """Add bytes as they arrived; raises `TooLarge` or `UndecodableBody`."""
         self._arrived += len(data)
         pieces: Iterable[bytes] = (data,)
         for decoder in self._decoders:
@@ -75,20 +74,20 @@ class Body:
             raise self._too_large()
 
     def finish(self) -> bytes:
-        """The whole body; raises `UndecodableBody` when it broke off."""
+        """The whole body; raises `UndecodableBody` if it is incomplete."""
         if self._arrived:
             for decoder in self._decoders:
                 if not decoder.is_whole:
-                    raise UndecodableBody(f'the {decoder.name} body breaks off before its end')
+                    raise UndecodableBody(f'the {decoder.name} body is incomplete')
         return self.so_far()
 
     @property
-    def is_packed_and_whole(self) -> bool:
-        """Whether its own encoding says that nothing is missing."""
+    def is_encoded_and_complete(self) -> bool:
+        """Whether the encoding itself shows that nothing is missing."""
         return bool(self._decoders) and all(decoder.is_whole for decoder in self._decoders)
 
     def so_far(self) -> bytes:
-        """What has come of a body that is not taken in whole."""
+        """The part of the body that has arrived."""
         return self._first if self._rest is None else self._rest.getvalue()
 
     def _keep(self, piece: bytes) -> None:
@@ -114,11 +113,11 @@ class Body:
                     raise self._too_large()
 
     def _too_large(self) -> TooLarge:
-        return TooLarge(f'the body has more than {self.max_bytes} bytes')
+        return TooLarge(f'the body is larger than {self.max_bytes} bytes')
 
 
 class BodyDecoder(Protocol):
-    """One encoding of a body, undone in chunks of at most about `CHUNK_BYTES`."""
+    """Decodes one encoding of a body, in chunks of at most about `CHUNK_BYTES`."""
 
     name: str
     decoded_bytes: int
@@ -129,25 +128,25 @@ class BodyDecoder(Protocol):
 
 
 def decoders_of(encodings: str) -> list[BodyDecoder]:
-    """The decoders for a Content-Encoding, in the order in which they are applied."""
+    """The decoders for a Content-Encoding, in the order they are applied."""
     if encodings == 'gzip':
         return [Gzip()]
     names = [name.strip().lower() for name in encodings.split(',', MAX_ENCODINGS + 4)]
     names = [name for name in names if name not in NO_ENCODINGS]
     if len(names) > MAX_ENCODINGS:
-        raise UndecodableBody(f'the body is encoded more than {MAX_ENCODINGS} times')
+        raise UndecodableBody(f'the body has more than {MAX_ENCODINGS} encodings')
     return [decoder_of(name) for name in reversed(names)]
 
 
 def decoder_of(name: str) -> BodyDecoder:
     make = DECODERS.get(name)
     if make is None or not is_installed(MODULES.get(name)):
-        raise UndecodableBody(f'the body has the unknown Content-Encoding {name[:40]!r}')
+        raise UndecodableBody(f'unknown Content-Encoding {name[:40]!r}')
     return make()
 
 
 class Gzip:
-    """Members of gzip, one after the other; what follows the last is ignored, as by browsers."""
+    """Members of gzip in a row; what follows the last one is ignored, as browsers do."""
 
     name = 'gzip'
 
@@ -171,7 +170,7 @@ class Gzip:
             piece = inflate(self._stream, data, self.name)
             yield piece
             data = self._stream.unused_data or self._stream.unconsumed_tail
-            # A full piece may have left more in the stream, though all of the data is in it.
+            # After a full chunk, the stream may still hold output of the data it was given.
             if not data and len(piece) < CHUNK_BYTES:
                 return
 
@@ -181,7 +180,7 @@ class Gzip:
 
 
 class Deflate:
-    """A zlib stream, or the bare deflate stream that some servers take "deflate" to mean."""
+    """A zlib stream, or the raw deflate stream that some servers send instead."""
 
     name = 'deflate'
 
@@ -225,7 +224,7 @@ class Brotli:
                 piece = self._stream.process(data, output_buffer_limit=CHUNK_BYTES)
                 yield piece
                 data = b''
-                # It takes more also while it still holds some of what it was given.
+                # It also accepts more while it still holds output of what it was given.
                 if self._stream.can_accept_more_data() and len(piece) < CHUNK_BYTES:
                     return
         except self._error as error:
@@ -284,7 +283,7 @@ MODULES = {
 
 
 def accepted_encodings() -> str:
-    """The value of Accept-Encoding: what this machine can decode."""
+    """The value of Accept-Encoding: what can be decoded here."""
     names = ('gzip', 'deflate', 'br', 'zstd')
     return ', '.join(name for name in names if is_installed(MODULES.get(name)))
 
@@ -313,4 +312,4 @@ def one_more(count: int, name: str) -> int:
 
 
 def broken(name: str) -> UndecodableBody:
-    return UndecodableBody(f'the body is no valid {name}')
+    return UndecodableBody(f'the body is not valid {name}')

@@ -1,9 +1,9 @@
 """The only way out: every request of a crawl is made here.
 
-A URL is read as browsers read it, its host is resolved once (`resolver.py`), each address is
-judged (`addresses.py`), and the address that is dialed is one of those; the socket's maker looks
-once more. One call is one request: redirects come back to the caller, or go through `follow`,
-which starts over with each. Sizes and times are bounded, and nothing of the environment is used.
+A URL is parsed as browsers do, its host is resolved once (`resolver.py`), each address is checked
+(`addresses.py`), and only a checked address is dialed; the socket factory checks it once more. One
+call is one request: redirects are returned to the caller, or go through `follow`, which checks each
+one. Sizes and times are bounded, and no setting is taken from the environment.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from silkline.crawl.net.session import (
     drain,
     open_session,
     readable,
-    take_in,
+    receive_body,
     translated,
 )
 from silkline.crawl.responses import REDIRECTS, NoResponse, Refused, Response, forbidden
@@ -37,17 +37,17 @@ from silkline.crawl.urls import BAD_PORTS
 
 Wants = Callable[[int, Mapping[str, str]], bool]
 
-# Headers that are for one origin only.
+# Headers that must not be sent to another origin.
 SECRETS = frozenset(('authorization', 'cookie', 'proxy-authorization'))
 MAX_ORIGINS = 4096
-# Beyond this, connections are not kept. A runner may have 1024 files open.
+# Beyond this, connections are not kept alive. A runner may have 1024 open files.
 MAX_SOCKETS = 256
-# When one address of a host keeps silent, the next is tried beside it.
+# When an address of a host does not answer, the next one is tried in parallel.
 NEXT_ADDRESS_SECONDS = 0.25
 
 
 class Origin(NamedTuple):
-    """Where a request goes: a host as browsers write it, and whether it is an address itself."""
+    """Where a request goes. `host` is as browsers write it; `is_literal` if it is an address."""
 
     scheme: str
     host: str
@@ -56,7 +56,7 @@ class Origin(NamedTuple):
 
 
 class Egress:
-    """Makes the requests of one crawl; an async context manager. `connections` may be open."""
+    """Makes the requests of one crawl, over at most `connections`; an async context manager."""
 
     def __init__(
         self,
@@ -106,11 +106,11 @@ class Egress:
         method: str = 'GET',
         is_cut: bool = False,
     ) -> Response:
-        """Make one request and take in its response; redirects are not followed.
+        """Make one request and receive its response; redirects are not followed.
 
-        `wants` sees the status and the headers before the body is read, and may decline it. The
-        time counts from the call: also the wait for a free connection.
-        With `is_cut`, of a body that is too large the beginning is taken.
+        `wants` gets the status and the headers before the body is read, and may decline it. The
+        timeout includes the wait for a free connection. With `is_cut`, a body that is too large
+        is truncated instead of refused.
         """
         href, origin = self.read_url(url)
         started_at = time.monotonic()
@@ -118,15 +118,15 @@ class Egress:
             method, URL(href, encoded=True), headers=headers, allow_redirects=False
         )
         try:
-            # Leaving the request closes its connection, unless the response was read up.
+            # Leaving the request closes its connection, unless the response was read to its end.
             async with asyncio.timeout(timeout_seconds), request as plain_answer:
                 answer = cast(SessionResponse, plain_answer)
                 first_byte_seconds = time.monotonic() - started_at
                 shown = readable(answer.headers)
                 if answer.status == 101:
-                    raise NoResponse(f'{origin.host} wants to leave HTTP', 'protocol')
+                    raise NoResponse(f'{origin.host} switched to another protocol', 'protocol')
                 if wants is None or wants(answer.status, shown):
-                    body = await take_in(answer, max_bytes, is_cut=is_cut)
+                    body = await receive_body(answer, max_bytes, is_cut=is_cut)
                 else:
                     body = b''
                     await drain(answer)
@@ -155,10 +155,11 @@ class Egress:
         method: str = 'GET',
         is_cut: bool = False,
     ) -> Response:
-        """Fetch a URL and, at most `max_hops` times, where it redirects to.
+        """Fetch a URL and follow at most `max_hops` redirects.
 
-        Each hop is checked as if it came first; the time is for all of them. The answer is the
-        redirect itself where it leads nowhere, too far, or where `may_follow` says no.
+        Each redirect is checked like the first URL; the timeout is for all of them together. A
+        redirect that is not followed is returned itself: one without a target, one beyond
+        `max_hops`, or one that `may_follow` declines.
         """
         ends_at = time.monotonic() + timeout_seconds
         headers = dict(headers or {})
@@ -188,11 +189,11 @@ class Egress:
     async def dial(
         self, host: str, port: int, *, timeout_seconds: float, limit: int = 2**16
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a bare connection to a host under the same rules, for `proxy.py`."""
+        """Open a plain connection to a host under the same rules, for `fetchers/proxy.py`."""
         name = f'[{host}]' if ':' in host and not host.startswith('[') else host
         href, origin = self.read_url(f'http://{name}:{port}/')
         if origin.port != port or href.count('/') > 3:
-            raise Refused(f'{host[:200]!r} is no host', 'invalid_url')
+            raise Refused(f'{host[:200]!r} is not a host name', 'invalid_url')
         try:
             async with asyncio.timeout(timeout_seconds):
                 opened = await start_connection(
@@ -206,21 +207,21 @@ class Egress:
                 return await asyncio.open_connection(sock=opened, limit=limit)
         except TimeoutError as late:
             raise NoResponse(
-                f'{origin.host} was not reached in {timeout_seconds:g} s', 'timeout'
+                f'could not connect to {origin.host} within {timeout_seconds:g} s', 'timeout'
             ) from late
         except ForbiddenAddress as error:
             raise forbidden(origin.host) from error
         except OSError as error:
-            raise NoResponse(f'{origin.host} takes no connection', 'connect') from error
+            raise NoResponse(f'could not connect to {origin.host}', 'connect') from error
 
     def read_url(self, url: str) -> tuple[str, Origin]:
         """The URL as browsers write it, without its fragment, and its checked origin."""
         try:
             href = parse(url).href
         except (ValueError, TypeError) as error:
-            raise Refused(f'{url[:200]!r} is no URL', 'invalid_url') from error
+            raise Refused(f'{url[:200]!r} is not a URL', 'invalid_url') from error
         href, _, _ = href.partition('#')
-        # After the two slashes of http:// or https:// there is always a path.
+        # The path begins at the first slash after http:// or https://.
         end = href.find('/', 8)
         origin = self._origins.get(href[:end])
         if origin is None:
@@ -234,19 +235,19 @@ class Egress:
         parts = parse(href)
         scheme = parts.protocol[:-1]
         if scheme not in ('http', 'https'):
-            raise Refused(f'{scheme}: is not a scheme that is crawled', 'invalid_url')
+            raise Refused(f'only http and https are fetched, not {scheme}', 'invalid_url')
         if parts.has_credentials():
-            raise Refused('a URL with a user name or password is not fetched', 'invalid_url')
+            raise Refused('URLs with a user name or password are not fetched', 'invalid_url')
         host = parts.hostname
         port = int(parts.port) if parts.port else {'http': 80, 'https': 443}[scheme]
         if port in BAD_PORTS:
-            raise Refused(f'port {port} of {host} is not one for web pages', 'forbidden_address')
+            raise Refused(f'port {port} of {host} is not for web pages', 'forbidden_address')
         is_literal = is_address(host)
         try:
             is_allowed = not is_literal or self.rules.allow(host.strip('[]'))
         except OSError as error:
-            # No descriptor is left to ask for a route with.
-            raise NoResponse(f'{host} takes no connection', 'connect') from error
+            # Out of file descriptors: the route could not be looked up.
+            raise NoResponse(f'could not connect to {host}', 'connect') from error
         if not is_allowed:
             raise forbidden(host)
         return Origin(scheme, host, port, is_literal)
@@ -257,7 +258,7 @@ class Egress:
         return await self.names.addresses(origin.host)
 
     def _open_socket(self, address_info: Any) -> socket.socket:
-        """The last look, at the very address that the connection goes to."""
+        """Check once more the very address that the connection goes to."""
         family, kind, protocol, _, address = address_info
         if not self.rules.allow(address[0]):
             raise ForbiddenAddress('forbidden address')
@@ -269,7 +270,7 @@ class Egress:
 
 
 class _CheckedResolver(AbstractResolver):
-    """`DnsCache`, as aiohttp asks for them: only when it opens a connection."""
+    """`DnsCache` for aiohttp, which calls it only to open a connection."""
 
     def __init__(self, names: DnsCache) -> None:
         self._names = names
@@ -308,7 +309,7 @@ def family_of(address: str) -> socket.AddressFamily:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host, as browsers write it, is an address. Whatever is in numbers is one then."""
+    """Whether a host, as browsers write it, is an address."""
     try:
         ip_address(host.strip('[]'))
     except ValueError:

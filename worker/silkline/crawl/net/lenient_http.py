@@ -1,8 +1,8 @@
-"""What a server says on one connection, made fit for aiohttp's parser.
+"""Repair the responses of sloppy servers before aiohttp's parser sees them.
 
-The parser refuses much that browsers put up with, and would take whatever lies on a connection for
-the answer to the next request. So each head goes in alone and mended, and what follows a response
-closes the connection and is not looked at. For `exchange.py`.
+The parser refuses much that browsers accept, and would take leftover data on a connection for the
+answer to the next request. So each head is passed on alone and repaired, and data after the end of
+a response closes the connection unread. For `session.py`.
 """
 
 import functools
@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
-# Of a whole head, as Chromium has it: lists of links to preload and of allowed sources grow long.
+# Of a whole head, as in Chromium: preload links and content security policies can be long.
 HEAD_BYTES = 256 * 1024
 HEADER_LINES = 500
 # Interim responses (100 to 199) before the real one.
@@ -27,7 +27,7 @@ _INTERIM = re.compile(rb'HTTP/\S+ 1(?!01)[0-9]{2}[ \r\n]')
 _NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _TOKEN = re.compile(_NAME)
 _PLAIN = re.compile(rb'[^\r\n]*+\r?\n(?:(?:%s:|[ \t])[^\r\n\0]*+\r?\n)*+\r?\n' % _NAME)
-# What is said about the length of the body, and how that is usually done.
+# The headers that give the length of the body, and their usual values.
 _LENGTHS = re.compile(rb'\n(?:content-length|transfer-encoding):[ \t]*([^\r\n]*)')
 _CLEAR = re.compile(rb'[0-9]+|chunked')
 _LINE_END = re.compile(rb'\r?\n')
@@ -36,9 +36,9 @@ _FRAMING = (b'transfer-encoding', b'content-length')
 
 
 class LeftoverData(aiohttp.ServerDisconnectedError):
-    """No HTTP on a used connection: perhaps the rest of the answer before, a body behind a 304.
+    """Data on a reused connection that is not HTTP, such as the body of an earlier 304.
 
-    aiohttp asks again, once, on another connection.
+    aiohttp repeats the request once on another connection.
     """
 
 
@@ -49,7 +49,7 @@ class LenientConnector(aiohttp.TCPConnector):
 
 
 class LenientConnection(ResponseHandler):
-    # What has come of the head that is waited for; None once it is over.
+    # The part of the expected head that has arrived; None once it is complete.
     _head: bytearray | None = None
     _blank_bytes = 0
     _interims = 0
@@ -67,22 +67,22 @@ class LenientConnection(ResponseHandler):
             if not data:
                 return
         if data and self._is_over:
-            # Nobody asked for it: taken for the next answer, it would shift all that follow.
+            # Taken for the next answer, it would shift all that follow.
             self._close()
             return
         body = self._payload
         super().data_received(data)
         if body is not None and self._payload not in (body, None):
-            # Nor for another answer behind the end of a body.
+            # Another response after the end of the body, which nobody requested.
             self._close()
 
     def set_exception(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, exc: BaseException, *cause: BaseException
     ) -> None:
-        """End a body that turns out to be no HTTP; by aiohttp its reader would wait for more.
+        """End a body that breaks HTTP: with aiohttp alone, its reader would wait for more.
 
-        And say it plainly where a server hangs up on a new connection. To aiohttp it is always one
-        that the server was about to close, and it would ask again at once.
+        Also report a server that hangs up on a new connection. aiohttp treats that like a
+        kept-alive connection that the server had closed, and would repeat the request at once.
         """
         body = self._payload
         if isinstance(exc, HttpProcessingError) and body is not None and not body.is_eof():
@@ -94,13 +94,13 @@ class LenientConnection(ResponseHandler):
 
     @property
     def _is_over(self) -> bool:
-        """Whether a response was asked for and has come to its end."""
+        """Whether a response was requested and has ended."""
         if self._parser is None or self._head is not None or self._upgraded:
             return False
         return self._payload is None or self._payload.is_eof()
 
     def _take_head(self, begun: bytearray, data: bytes) -> bytes:
-        """Pass a head on once it is whole; answers what has come after it."""
+        """Pass a head on once it is complete; return what has arrived after it."""
         while True:
             if not begun:
                 came = len(data)
@@ -112,7 +112,7 @@ class LenientConnection(ResponseHandler):
                 return self._refuse_beginning(is_first=not seen)
             end = _END.search(begun, max(seen - 2, 0))
             if self._blank_bytes + (end.end() if end else len(begun)) > HEAD_BYTES:
-                return self._refuse('a head without end')
+                return self._refuse('the head is too long')
             if end is None:
                 return b''
             head, data = bytes(begun[: end.end()]), bytes(begun[end.end() :])
@@ -121,20 +121,20 @@ class LenientConnection(ResponseHandler):
                 break
             self._interims += 1
             if self._interims > MAX_INTERIM:
-                return self._refuse('interim responses without end')
+                return self._refuse('too many interim responses')
         if head.count(b'\n') > HEADER_LINES:
-            return self._refuse('more headers than anybody reads')
+            return self._refuse('too many headers')
         self._head = None
-        mended = mend(head)
-        if mended is not head:
-            # Where it was in doubt what belongs to it, nothing else is read.
+        repaired = repair(head)
+        if repaired is not head:
+            # The boundaries of this response are in doubt: do not read another one after it.
             self.force_close()
-        super().data_received(mended)
+        super().data_received(repaired)
         return data
 
     def _refuse_beginning(self, *, is_first: bool) -> bytes:
         if self._requests == 1 or not is_first:
-            return self._refuse('no HTTP')
+            return self._refuse('not HTTP')
         self._close()
         super().set_exception(LeftoverData())
         return b''
@@ -150,14 +150,15 @@ class LenientConnection(ResponseHandler):
             self.transport.close()
 
 
-def mend(head: bytes) -> bytes:
-    """A head as browsers read it; the very same where there is nothing to mend.
+def repair(head: bytes) -> bytes:
+    """A head as browsers read it; the same object if there is nothing to repair.
 
-    Lines that are no headers go. So does a Content-Length beside chunks, and one that says again
-    what another has said; those that differ stay, and are refused.
+    Malformed header lines are dropped. So is a Content-Length next to chunked encoding, and one
+    that repeats another; lengths that differ stay, and are refused by the parser.
     """
-    said = _LENGTHS.findall(head.lower())
-    if _PLAIN.fullmatch(head) and (not said or (len(said) == 1 and _CLEAR.fullmatch(said[0]))):
+    lengths = _LENGTHS.findall(head.lower())
+    is_clear = not lengths or (len(lengths) == 1 and _CLEAR.fullmatch(lengths[0]))
+    if is_clear and _PLAIN.fullmatch(head):
         return head
     status, *lines = _LINE_END.split(head.rstrip(b'\r\n'))
     headers: list[tuple[bytes, bytes]] = []
@@ -175,7 +176,7 @@ def mend(head: bytes) -> bytes:
 
 
 def framing_of(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers that say where a body ends: chunks before lengths, and each once."""
+    """The headers that delimit the body: chunked encoding before lengths, each value once."""
     codings, lengths = (
         dict.fromkeys(
             part.strip().lower()

@@ -1,8 +1,8 @@
-"""Find the addresses of a name, once, and check every one of them.
+"""Look up the addresses of a host name once, and check every one of them.
 
-`DnsCache` is what the egress dials by: it asks a `Resolve`, refuses a name that has any forbidden
-address, and keeps the answer for a while. `system_resolve` asks the system in a few threads,
-since its call cannot be interrupted: a resolver that hangs holds those threads and no more.
+`DnsCache` serves the egress: it calls a `Resolve`, refuses a name with any forbidden address, and
+caches the result. `system_resolve` calls the system's resolver in a few threads, because the call
+cannot be interrupted: a resolver that hangs blocks those threads and nothing else.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ LOOKUP_SECONDS = 10.0
 KEEP_SECONDS = 60.0
 KEEP_ERROR_SECONDS = 5.0
 MAX_NAMES = 2048
-# Checked are all addresses of a name; dialed at most so many of IPv4, and of IPv6.
+# All addresses of a name are checked; at most this many of IPv4 and of IPv6 are dialed.
 MAX_ADDRESSES = 4
 THREADS = 16
-# What is usual, 8 MB, is counted as memory of the runner.
+# The usual 8 MB would count towards the runner's memory limit.
 STACK_BYTES = 1024 * 1024
 UNKNOWN = (socket.EAI_NONAME, getattr(socket, 'EAI_NODATA', socket.EAI_NONAME))
 
 
 @dataclass(frozen=True, slots=True)
 class CachedLookup:
-    """What came of a lookup, good until a time of `time.monotonic`."""
+    """The result of a lookup, valid until a time of `time.monotonic`."""
 
     until: float
     addresses: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class CachedLookup:
 
 
 class DnsCache:
-    """The names one egress has looked up. Used from one event loop."""
+    """The lookups of one egress. Used from one event loop."""
 
     def __init__(self, rules: AddressRules, resolve: Resolve) -> None:
         self._rules = rules
@@ -51,17 +51,17 @@ class DnsCache:
         self._lookups: dict[str, asyncio.Task[CachedLookup]] = {}
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """Checked addresses of a name; raises `Refused` or `NoResponse`."""
+        """The checked addresses of a name; raises `Refused` or `NoResponse`."""
         answer = self._answers.get(host)
         if answer is None or answer.until < time.monotonic():
             answer = await self._join_lookup(host)
         if answer.error is not None:
-            # A new one each time: an exception that is raised again grows its traceback.
-            raise again(answer.error)
+            # A copy: the traceback of an exception grows each time it is raised.
+            raise copy_of(answer.error)
         return answer.addresses
 
     def forget(self) -> None:
-        """Ask anew for every name."""
+        """Drop the cache: every name is looked up again."""
         self._answers.clear()
 
     async def close(self) -> None:
@@ -71,7 +71,7 @@ class DnsCache:
         await asyncio.gather(*lookups, return_exceptions=True)
 
     async def _join_lookup(self, host: str) -> CachedLookup:
-        """Ask once for all who wait; none of them takes the answer from the others by leaving."""
+        """Share one lookup between all callers; a caller that is cancelled does not end it."""
         lookup = self._lookups.get(host)
         if lookup is None:
             lookup = asyncio.create_task(self._look_up(host), name=f'lookup of {host}')
@@ -101,25 +101,25 @@ class DnsCache:
     def _checked(self, host: str, found: Sequence[str]) -> tuple[str, ...]:
         if not found:
             raise NoResponse(f'{host} has no address', 'dns_unknown')
-        # One forbidden address is enough: which one is dialed is the name's owner's choice.
+        # One forbidden address is enough: the owner of the name could choose which one is dialed.
         if not all(self._rules.allow(address) for address in found):
             raise forbidden(host)
         unique = list(dict.fromkeys(found))
         ipv6 = [address for address in unique if ':' in address][:MAX_ADDRESSES]
         ipv4 = [address for address in unique if ':' not in address][:MAX_ADDRESSES]
-        # In the order of the system, which knows whether this machine has IPv6.
+        # In the system's order, because it knows whether this machine has IPv6.
         return tuple(sorted([*ipv6, *ipv4], key=unique.index))
 
 
 def translated(host: str, error: OSError | UnicodeError) -> NoResponse:
     if isinstance(error, TimeoutError):
-        return NoResponse(f'the name {host} was not resolved in {LOOKUP_SECONDS:g} s', 'dns')
+        return NoResponse(f'the DNS lookup of {host} took longer than {LOOKUP_SECONDS:g} s', 'dns')
     if isinstance(error, UnicodeError) or error.errno in UNKNOWN:
-        return NoResponse(f'there is no host {host}', 'dns_unknown')
-    return NoResponse(f'the name {host} could not be resolved', 'dns')
+        return NoResponse(f'the host {host} does not exist', 'dns_unknown')
+    return NoResponse(f'the DNS lookup of {host} failed', 'dns')
 
 
-def again(error: EgressError) -> EgressError:
+def copy_of(error: EgressError) -> EgressError:
     if isinstance(error, Refused):
         return Refused(str(error), error.skip_reason)
     if isinstance(error, NoResponse):
@@ -128,7 +128,7 @@ def again(error: EgressError) -> EgressError:
 
 
 async def system_resolve(host: str) -> list[str]:
-    """Ask the system's resolver; raises `socket.gaierror`."""
+    """Call the system's resolver; raises `socket.gaierror`."""
     return await LOOKUP_THREADS.ask(host)
 
 
@@ -140,9 +140,10 @@ class LookupRequest:
 
 
 class LookupThreads:
-    """At most `THREADS` threads that wait for the system, and never hold up the process's end.
+    """At most `THREADS` threads that wait for the system's resolver.
 
-    Those of `concurrent.futures` are joined at the end of the process, however long they hang.
+    They never delay the exit of the process; the threads of `concurrent.futures` are joined at
+    exit, however long they hang.
     """
 
     def __init__(self) -> None:
@@ -167,7 +168,7 @@ class LookupThreads:
         try:
             threading.Thread(target=self._answer_questions, name='lookup', daemon=True).start()
         except RuntimeError as error:
-            # Out of memory, or of threads; those that are there answer it too, if any are.
+            # Out of memory or of threads: the existing threads will serve the request, if any.
             with self._lock:
                 self._count -= 1
                 is_alone = self._count == 0
@@ -184,7 +185,7 @@ class LookupThreads:
             question = self._questions.get()
             with self._lock:
                 self._idle -= 1
-            # Whoever asked may have left while the question waited for a thread.
+            # The caller may have been cancelled while the request waited for a thread.
             if question.answer.cancelled():
                 continue
             try:
@@ -203,13 +204,13 @@ class LookupThreads:
             else:
                 question.answer.set_result(result)
 
-        # The loop may have been closed meanwhile.
+        # The loop may be closed by now.
         with contextlib.suppress(RuntimeError):
             question.loop.call_soon_threadsafe(deliver)
 
 
 def look_up(host: str) -> list[str]:
-    # As bytes: the name has been encoded already, and Python's own encoding is an older one.
+    # As bytes: the name is already in ASCII, and Python would apply an older version of IDNA.
     found = socket.getaddrinfo(
         host.encode('ascii'),
         None,

@@ -1,7 +1,7 @@
-"""One exchange over aiohttp, as the egress needs it: a session, an answer, what went wrong.
+"""One exchange over aiohttp, for `egress.py` alone: the session, the body, the errors.
 
-For `egress.py` alone, which decides where a request may go. This module takes in what came back,
-within its bounds, and turns every failure into one of `responses.py`.
+Where a request may go is decided by the egress. This module receives the response within its
+limits, and turns every failure into an error of `responses.py`.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, LeftoverDa
 from silkline.crawl.net.tls import SystemTrust
 from silkline.crawl.responses import EgressError, NoResponse, Refused, TooLarge, forbidden
 
-# For sessions of others, a plugin's own: aiohttp's was made where no certificate was to be had.
+# For a session that a plugin opens itself: aiohttp's own context was made without certificates.
 aiohttp_connector._SSL_CONTEXT_VERIFIED = SystemTrust()  # pyright: ignore[reportPrivateUsage]
 
 ACCEPT = 'text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5'
 KEEP_ALIVE_SECONDS = 10.0
-# A body that is not wanted is read all the same when that is cheaper than a new connection.
+# A declined body is read anyway if that is cheaper than a new connection.
 DRAIN_BYTES = 64 * 1024
 DRAIN_SECONDS = 1.0
 
 
 class ForbiddenAddress(PermissionError):
-    """Raised by the maker of sockets, where aiohttp expects the errors of a socket."""
+    """Raised by the socket factory, where aiohttp expects the errors of a socket."""
 
 
 def open_session(
@@ -45,9 +45,9 @@ def open_session(
     user_agent: str,
     is_crowded: Callable[[], bool],
 ) -> aiohttp.ClientSession:
-    """A session without cookies, proxies, decompression or a clock of its own.
+    """A session without cookies, proxies, decompression or timeouts of its own.
 
-    While `is_crowded`, no connection is kept for later: aiohttp bounds those in use alone.
+    While `is_crowded`, no connection is kept alive: aiohttp bounds only those in use.
     """
 
     class PooledResponse(SessionResponse):
@@ -69,7 +69,7 @@ def open_session(
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
         auto_decompress=False,
-        # The one clock of a request is that of `Egress.fetch`.
+        # `Egress.fetch` has the only timeout.
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         response_class=PooledResponse,
         max_line_size=HEAD_BYTES,
@@ -84,7 +84,7 @@ def open_session(
 
 
 class SessionResponse(aiohttp.ClientResponse):
-    """Remembers the address, which is gone once a short response has been read."""
+    """Keeps the peer's address, which is gone once a short response has been read."""
 
     address = ''
 
@@ -95,7 +95,7 @@ class SessionResponse(aiohttp.ClientResponse):
         return super().start(connection)
 
 
-async def take_in(answer: aiohttp.ClientResponse, max_bytes: int, *, is_cut: bool) -> bytes:
+async def receive_body(answer: aiohttp.ClientResponse, max_bytes: int, *, is_cut: bool) -> bytes:
     encodings = answer.headers.getall('Content-Encoding', ())
     body = Body(', '.join(encodings) if encodings else '', max_bytes=max_bytes)
     content = answer.content
@@ -109,16 +109,17 @@ async def take_in(answer: aiohttp.ClientResponse, max_bytes: int, *, is_cut: boo
             raise
         return body.so_far()
     except aiohttp.ClientPayloadError:
-        # Some servers tell the length that a body had before they packed it, and then close.
-        if not body.is_packed_and_whole:
+        # Some servers send the length of the body before compression, and then close.
+        if not body.is_encoded_and_complete:
             raise
     return body.finish()
 
 
 async def drain(answer: aiohttp.ClientResponse) -> None:
+    """Read a short body to its end, so that the connection can be used again."""
     length = answer.headers.get('Content-Length')
     if length is None:
-        # A stream may have no end; error pages have one.
+        # A stream may never end; an error page does.
         is_short = answer.status >= 300
     else:
         is_short = length.isdecimal() and len(length) < 6 and int(length) <= DRAIN_BYTES
@@ -132,7 +133,7 @@ async def drain(answer: aiohttp.ClientResponse) -> None:
 
 
 def readable(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
-    """The headers as storable text; aiohttp keeps bytes that are no UTF-8 as surrogates."""
+    """The headers as text that can be stored; aiohttp decodes invalid UTF-8 to surrogates."""
     if all(map(str.isascii, headers.values())):
         return headers
     return CIMultiDictProxy(CIMultiDict((name, text_of(value)) for name, value in headers.items()))
@@ -147,24 +148,26 @@ def text_of(value: str) -> str:
 
 
 def translated(error: Exception, host: str, timeout_seconds: float) -> EgressError:
-    """What a caller decides by, and a sentence that names the host alone."""
+    """The error for the caller, with a message that names only the host."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             reason = getattr(error.certificate_error, 'verify_message', '') or 'not valid'
-            return NoResponse(f'the certificate of {host} is not accepted: {reason}', 'tls')
+            return NoResponse(f'the certificate of {host} was rejected: {reason}', 'tls')
         case aiohttp.ClientConnectorSSLError() | ssl.SSLError():
-            return NoResponse(f'{host} does not speak TLS as it should', 'tls')
+            return NoResponse(f'the TLS handshake with {host} failed', 'tls')
         case aiohttp.ClientConnectorError(os_error=ForbiddenAddress()):
             return forbidden(host)
         case aiohttp.ClientConnectorError():
-            return NoResponse(f'{host} takes no connection', 'connect')
+            return NoResponse(f'could not connect to {host}', 'connect')
         case aiohttp.InvalidURL():
-            return Refused(f'the host {host} is no valid one', 'invalid_url')
+            return Refused(f'{host} is not a valid host name', 'invalid_url')
         case TimeoutError():
             return NoResponse(f'{host} did not answer within {timeout_seconds:g} s', 'timeout')
         case aiohttp.ClientPayloadError():
             return NoResponse(f'{host} closed the connection in the middle of the body', 'closed')
         case aiohttp.ClientConnectionError() | OSError() if not isinstance(error, LeftoverData):
-            return NoResponse(f'{host} closed the connection before the end', 'closed')
+            return NoResponse(
+                f'{host} closed the connection before the response was complete', 'closed'
+            )
         case _:
-            return NoResponse(f'{host} does not answer in HTTP as it should', 'protocol')
+            return NoResponse(f'{host} sent a malformed HTTP response', 'protocol')

@@ -1,7 +1,7 @@
-"""Whom a crawl trusts: the system's certificates, read no sooner and no oftener than needed.
+"""The certificates a crawl trusts: the system's, loaded only when they are needed.
 
-OpenSSL takes 30 ms to read them all, and aiohttp has it do so twice when it is imported: a fifth of
-the start of a runner. Where the system also keeps them by name, one file each, OpenSSL finds the
+OpenSSL takes 30 ms to load them all, and importing aiohttp loads them twice: a fifth of the start
+of a runner. Where the system also keeps one file per certificate, named by hash, OpenSSL finds the
 one that a site needs by itself.
 """
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 VARIABLES = ('SSL_CERT_FILE', 'SSL_CERT_DIR')
-# What `openssl rehash` calls them: a hash of the subject, and a number where two have the same.
+# The names that `openssl rehash` gives: a hash of the subject, and a number for collisions.
 HASHED = re.compile(r'[0-9a-f]{8}\.\d+')
 
 
 class SystemTrust(ssl.SSLContext):
-    """What `ssl.create_default_context` makes, without certificates until a connection is made."""
+    """`ssl.create_default_context`, without certificates until the first connection."""
 
     _is_loaded = False
 
@@ -47,12 +47,12 @@ def load_system_certificates(context: ssl.SSLContext) -> None:
 
 
 def hashed_directory() -> str | None:
-    """Where each certificate of the system is a file of its own, if that is so for all of them."""
+    """The directory with one file per certificate of the system, if it has all of them."""
     paths = ssl.get_default_verify_paths()
     if not (paths.cafile and paths.capath):
         return None
     bundle, directory = Path(paths.cafile).resolve(), Path(paths.capath).resolve()
-    # Written by one program, then; and whoever adds to either by hand shows in the count.
+    # Then both were written by one program; a certificate added to one by hand shows in the count.
     if bundle.parent != directory:
         return None
     try:
@@ -60,14 +60,14 @@ def hashed_directory() -> str | None:
         named = [directory / name for name in os.listdir(directory) if HASHED.fullmatch(name)]
     except OSError:
         return None
-    # Most are links, which an image may have without what they lead to.
+    # Most are symbolic links; in some images their targets are missing.
     is_whole = len(named) == count and all(os.access(path, os.R_OK) for path in named)
     return str(directory) if is_whole else None
 
 
 @contextmanager
 def no_certificates() -> Generator[None]:
-    """For the import of aiohttp, whose own context `exchange.py` replaces."""
+    """For the import of aiohttp, whose own context `session.py` replaces."""
     kept = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     os.environ.update(dict.fromkeys(VARIABLES, os.devnull))
     try:
