@@ -3,11 +3,17 @@
 `test_contract.py` compares the reference with the code, `test_tutorial.py` runs the tutorial.
 """
 
+import os
 import re
+import secrets
+import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import jwt
 import pytest
 from silkline.cli.main import app
 from typer.core import TyperGroup
@@ -198,6 +204,22 @@ def test_every_dependency_has_its_reason() -> None:
     reasons = (ROOT / 'docs/explanation/decisions.md').read_text().partition('## Dependencies')[2]
 
     assert {name for name in names if f'`{name}`' not in reasons} == set()
+
+
+def test_the_command_for_a_limited_key_makes_a_token_of_the_worker_role() -> None:
+    page = (ROOT / 'docs/how-to/partner-key.md').read_text()
+    [command] = re.findall(r'^    python (-c .+)$', page, re.MULTILINE)
+    secret = secrets.token_hex(32)
+    token = subprocess.run(
+        [sys.executable, *shlex.split(command)],
+        env={**os.environ, 'SUPABASE_JWT_SECRET': secret},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+    claims = jwt.decode(token, secret, ['HS256'], options={'require': ['exp']})
+    assert claims['role'] == 'crawl_worker'
 
 
 def test_no_document_quotes_the_pages_that_the_extractor_was_built_on() -> None:

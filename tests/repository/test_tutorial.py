@@ -101,7 +101,7 @@ def run(blocks: list[Block]) -> Iterator[Run]:
             start_new_session=True,
         )
         try:
-            printed, _ = shell.communicate(timeout=100)
+            printed, _ = shell.communicate(timeout=150)
             print(printed)
             parts = re.split(r'^::block (\d+)\n', printed, flags=re.M)
             texts = {
@@ -135,7 +135,7 @@ def expected_output(blocks: list[Block], *, javascript: bool) -> list[tuple[str,
     ]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(200)
 def test_every_block_of_the_tutorial_runs_and_prints_what_it_shows(
     blocks: list[Block], run: Run
 ) -> None:
@@ -147,7 +147,7 @@ def test_every_block_of_the_tutorial_runs_and_prints_what_it_shows(
             assert line in run.printed[command]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(200)
 @pytest.mark.skipif(not has_javascript, reason='no Node with supabase-js: npm ci in tests/tools')
 def test_the_javascript_of_the_tutorial_prints_what_it_shows(blocks: list[Block], run: Run) -> None:
     [(command, lines)] = expected_output(blocks, javascript=True)
