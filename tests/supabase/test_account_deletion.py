@@ -1,4 +1,4 @@
-"""Deleting an account, as Supabase Auth does it: with a role of its own."""
+"""Deleting an account the way Supabase Auth does it: with its own role."""
 
 from uuid import UUID, uuid4
 
@@ -24,7 +24,7 @@ def test_an_account_without_jobs_can_be_deleted(database: Database) -> None:
     assert database.query('select from auth.users where id = %s', [user]) == []
 
 
-def test_a_deleted_account_takes_everything_of_its_crawls_along(database: Database) -> None:
+def test_deleting_an_account_deletes_its_jobs_and_pages(database: Database) -> None:
     user = database.user()
     database.call('enqueue_crawl_job', user=user, p_payload={'url': 'https://a.example/'})
     token = str(uuid4())
@@ -53,7 +53,7 @@ def test_a_deleted_account_takes_everything_of_its_crawls_along(database: Databa
     assert {table: count(database, table) for table in TABLES} == dict.fromkeys(TABLES, 0)
 
 
-def test_auth_itself_may_not_touch_the_queue(database: Database) -> None:
+def test_the_role_of_auth_may_not_write_to_the_queue(database: Database) -> None:
     with database.connect('supabase_admin') as session:
         session.execute('set role supabase_auth_admin')
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -1,4 +1,4 @@
-"""Pages that were dropped for their originals, when their job is run again."""
+"""Copies: pages that were dropped for their originals, when their job runs again."""
 
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,7 @@ def ends(database: Database, job_id: UUID) -> list[tuple[str, str | None]]:
 
 
 def run_again(database: Database, job_id: UUID, token: UUID) -> UUID:
-    """Complete the job, and lease all of its URLs once more."""
+    """Complete the job, and lease all of its URLs again."""
     database.call('complete_crawl_job', p_lease_token=token)
     database.call('retry_crawl_job', p_job_id=job_id, p_urls='all')
     again = claim_one(database).token
@@ -33,7 +33,9 @@ def run_again(database: Database, job_id: UUID, token: UUID) -> UUID:
     return again
 
 
-def test_a_copy_that_was_kept_is_judged_again_when_the_job_starts_over(database: Database) -> None:
+def test_a_copy_that_was_kept_is_checked_again_when_the_job_starts_over(
+    database: Database,
+) -> None:
     job_id = enqueue(database)
     token = claim_one(database).token
     checkpoint(database, token, 1, want=2, discovered=[found(COPY), found(ORIGINAL)])
@@ -48,7 +50,7 @@ def test_a_copy_that_was_kept_is_judged_again_when_the_job_starts_over(database:
     assert ends(database, job_id) == [('skipped', 'canonical'), ('done', None)]
 
 
-def test_a_copy_comes_back_when_its_original_is_lost_in_a_later_run(database: Database) -> None:
+def test_a_copy_is_restored_when_its_original_fails_in_a_later_run(database: Database) -> None:
     job_id = enqueue(database)
     token = claim_one(database).token
     checkpoint(database, token, 1, want=2, discovered=[found(COPY), found(ORIGINAL)])

@@ -1,4 +1,4 @@
-"""pg_cron: what the last migration schedules where it can, and what it leaves alone elsewhere."""
+"""pg_cron: what the migration schedules if it is available, and what happens if it is not."""
 
 from uuid import UUID
 
@@ -25,7 +25,7 @@ def schedules(database: Database) -> list[str]:
     return [row['jobname'] for row in rows]
 
 
-def test_each_schedule_exists_exactly_once_however_often_it_is_migrated(
+def test_each_schedule_exists_once_even_if_it_is_created_again(
     cron_database: Database,
 ) -> None:
     assert schedules(cron_database) == SCHEDULES
@@ -43,7 +43,7 @@ def test_each_schedule_exists_exactly_once_however_often_it_is_migrated(
     assert schedules(cron_database) == SCHEDULES
 
 
-def test_a_schedule_that_was_removed_is_told_by_the_doctor(cron_database: Database) -> None:
+def test_the_doctor_reports_a_schedule_that_was_removed(cron_database: Database) -> None:
     session = cron_database.connect(autocommit=False)
     session.execute("select cron.unschedule('silkline-maintain')")
     rows = session.execute('select * from public.crawl_doctor()').fetchall()
@@ -55,8 +55,8 @@ def test_a_schedule_that_was_removed_is_told_by_the_doctor(cron_database: Databa
     assert cron['hint']
 
 
-# The one test that waits for a minute to begin.
-def test_a_silent_lease_is_reaped_by_the_schedule_when_nobody_claims(
+# Waits for the next full minute.
+def test_the_schedule_reaps_a_silent_lease_when_no_worker_claims(
     cron_database: Database,
 ) -> None:
     job_id = enqueue(cron_database, 'silent.example')
@@ -83,7 +83,7 @@ def last_event(database: Database, job_id: UUID) -> tuple[str, str, str, str]:
     return row['from_status'], row['to_status'], row['actor'], row['reason']
 
 
-def test_where_pg_cron_cannot_be_had_the_migrations_apply_and_the_doctor_tells(
+def test_without_pg_cron_the_migrations_apply_and_the_doctor_warns(
     bare_database: Database,
 ) -> None:
     applied = migrate(bare_database.url(), MIGRATIONS)
@@ -96,5 +96,5 @@ def test_where_pg_cron_cannot_be_had_the_migrations_apply_and_the_doctor_tells(
 
 
 @pytest.mark.parametrize('check', ['leases', 'stuck_jobs', 'grants', 'row_level_security', 'bloat'])
-def test_the_doctor_finds_a_fresh_queue_in_health(database: Database, check: str) -> None:
+def test_the_doctor_finds_nothing_wrong_with_a_new_queue(database: Database, check: str) -> None:
     assert doctor(database)[check][0] == 'ok'

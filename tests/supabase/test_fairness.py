@@ -1,4 +1,4 @@
-"""Who runs next: turns between users, priorities, and the limits per host and per user."""
+"""Which job runs next: turns between users, priorities, and the limits per host and user."""
 
 import time
 from collections import Counter
@@ -20,9 +20,9 @@ from tests.support.queue import (
 )
 from tests.support.servers import Server
 
-# As many on one version as the design promises; the others show the same with fewer.
+# The full size on one version; the others do the same with fewer jobs.
 BACKLOG, LESS_BACKLOG = 100_000, 10_000
-# Of DESIGN section 3; the API cuts calls at 8.
+# The limit that the queue promises; the API cancels calls after 8.
 SECONDS_OF_A_CALL = 2.0
 PER_CALL = 10_000
 
@@ -30,7 +30,7 @@ PER_CALL = 10_000
 def enqueue_many(
     database: Database, user: UUID | None, count: int, *, first: int = 0, host: str | None = None
 ) -> list[UUID]:
-    """Enqueue for a user in as few calls as may be, each on a host of its own unless named."""
+    """Enqueue jobs for a user in as few calls as possible, each on its own host by default."""
     job_ids: list[UUID] = []
     for start in range(first, first + count, PER_CALL):
         numbers = range(start, min(start + PER_CALL, first + count))
@@ -51,7 +51,7 @@ def unlimited(database: Database) -> Database:
 
 @pytest.fixture(scope='module')
 def backlog(server: Server, template: str) -> Iterator[tuple[Database, UUID]]:
-    """A queue in which one user has very many jobs, and that user."""
+    """A queue in which one user has very many jobs; and that user."""
     with server.database(template) as database:
         set_limits(database, max_open_jobs_per_user=None, max_jobs_per_user_per_day=None)
         user = database.user()
@@ -59,7 +59,7 @@ def backlog(server: Server, template: str) -> Iterator[tuple[Database, UUID]]:
         yield database, user
 
 
-def test_one_job_of_a_user_is_next_or_second_next_after_100_000_of_another(
+def test_the_only_job_of_a_user_is_first_or_second_despite_the_backlog_of_another(
     backlog: tuple[Database, UUID],
 ) -> None:
     database, _ = backlog
@@ -68,7 +68,7 @@ def test_one_job_of_a_user_is_next_or_second_next_after_100_000_of_another(
     assert job_id in [claim_one(database).job_id for _ in range(2)]
 
 
-def test_one_job_of_a_user_stays_next_or_second_next_while_the_backlog_is_worked_off(
+def test_the_only_job_of_a_user_is_first_or_second_after_part_of_a_backlog_is_done(
     backlog: tuple[Database, UUID],
 ) -> None:
     database, _ = backlog
@@ -112,7 +112,7 @@ def test_a_user_at_the_limit_does_not_hold_up_another(unlimited: Database) -> No
 def test_a_claim_stays_short_when_all_jobs_of_an_owner_wait_for_one_busy_host(
     unlimited: Database,
 ) -> None:
-    """Each of them, called because its owner has room, finds its host busy and calls the next."""
+    """Each of them is unblocked by its owner, found blocked by its host, and unblocks the next."""
     set_limits(unlimited, max_running_jobs_per_user=1)
     user = unlimited.user()
     enqueue(unlimited, 'own.example', user=user)
@@ -170,7 +170,7 @@ def test_a_users_own_jobs_run_in_the_order_they_were_enqueued(unlimited: Databas
     assert [claim_one(unlimited).job_id for _ in range(20)] == jobs
 
 
-def test_a_higher_priority_runs_before_any_turn(unlimited: Database) -> None:
+def test_a_higher_priority_runs_first_whoever_has_the_turn(unlimited: Database) -> None:
     user = unlimited.user()
     enqueue_many(unlimited, user, 20)
     low = enqueue(unlimited, 'low.example', user=unlimited.user(), p_priority=-1)
@@ -191,7 +191,7 @@ def test_a_lower_priority_runs_last(unlimited: Database) -> None:
     assert [claim_one(unlimited).job_id for _ in range(11)][-1] == low
 
 
-def test_a_job_handed_back_at_shutdown_is_next_or_second_next(unlimited: Database) -> None:
+def test_a_job_released_at_shutdown_is_first_or_second(unlimited: Database) -> None:
     enqueue_many(unlimited, unlimited.user(), 50)
     lease = claim_one(unlimited)
     claim(unlimited, 5)
@@ -200,7 +200,7 @@ def test_a_job_handed_back_at_shutdown_is_next_or_second_next(unlimited: Databas
     assert lease.job_id in [claim_one(unlimited).job_id for _ in range(2)]
 
 
-# Limits hold however they are reached
+# Limits
 
 
 def test_a_job_resumed_under_its_lease_does_not_put_its_owner_over_the_limit(
@@ -220,7 +220,9 @@ def test_a_job_resumed_under_its_lease_does_not_put_its_owner_over_the_limit(
     assert broken_rules(database) == []
 
 
-def test_a_lowered_limit_per_host_counts_the_jobs_that_run_already(database: Database) -> None:
+def test_a_lowered_limit_per_host_counts_the_jobs_that_are_already_running(
+    database: Database,
+) -> None:
     set_limits(database, max_jobs_per_host=2)
     for _ in range(3):
         enqueue(database)
@@ -264,7 +266,7 @@ def test_jobs_that_come_due_together_take_turns_with_those_of_another(unlimited:
     assert job in {lease.job_id for lease in claim(unlimited, 2)}
 
 
-def test_stopped_jobs_resumed_count_against_the_quota(database: Database) -> None:
+def test_resuming_or_retrying_a_stopped_job_counts_against_the_quota(database: Database) -> None:
     set_limits(database, max_open_jobs_per_user=1)
     user = database.user()
     stopped = enqueue(database, 'a.example', user=user)

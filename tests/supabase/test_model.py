@@ -1,7 +1,7 @@
-"""Random sequences of all functions against a small model of the states of a job.
+"""Random sequences of all functions, compared with a small model of the states of a job.
 
-The model knows what each call answers and what it changes; it does not know the order of the
-line, so the jobs and URLs that the queue hands out are taken from its answer and checked. After
+The model knows what each call returns and changes. It does not know the order of the line, so it
+takes the leased jobs and URLs from the answer of the queue and checks that they are allowed. After
 each step the rows must equal the model, and no rule of `broken_rules` may be broken.
 """
 
@@ -47,7 +47,7 @@ FROM = {
 WORKERS = [UUID(int=number) for number in (1, 2)]
 HOSTS = ['a.example', 'b.example', 'c.example']
 RANGE = st.integers(0, 1000)
-# How a URL ends, and whether it keeps its place in the budget.
+# How a URL ends, and whether it counts against the budget.
 IS_PAID = {
     'done': True,
     'error': True,
@@ -59,7 +59,7 @@ IS_PAID = {
     'no page': False,
     'canonical': False,
 }
-# Pages that name another as their original: one known for long, one that is in flight, a new one.
+# Pages that name another as their original: an old URL, one that is in flight, or a new one.
 COPIES = ['copy of first', 'copy of next', 'copy of new']
 ENDS = st.lists(
     st.sampled_from(['done', *IS_PAID, *COPIES, *COPIES, 'retried', 'retried later']),
@@ -88,14 +88,14 @@ class Task:
     attempts: int = 0
     is_later: bool = False
     skip_reason: str | None = None
-    # Of the page that was stored of it, if it is done.
+    # Title of the stored page, if it is done.
     title: str | None = None
     copy_of: UUID | None = None
 
 
 @dataclass(slots=True)
 class Job:
-    """A job as section 5 of the design describes it."""
+    """A job as docs/reference/functions.md describes its states."""
 
     user: UUID | None
     host: str
@@ -149,15 +149,15 @@ class Job:
         self.restore_copies(poison)
         return len(poison)
 
-    def believes(self, key: UUID, original_key: UUID, found: set[UUID]) -> bool:
+    def is_copy(self, key: UUID, original_key: UUID, found: set[UUID]) -> bool:
         """Whether a page that names another as its original is dropped for it."""
         original = self.tasks.get(original_key)
         if original_key == key or self.tasks[key].copy_of == key:
             return False
         if original is None or original.skip_reason == 'too_deep':
             return original_key in found
-        is_to_come = original.status in ('pending', 'in_progress')
-        return is_to_come or original.title == title_of(key)
+        is_open = original.status in ('pending', 'in_progress')
+        return is_open or original.title == title_of(key)
 
     def restore_copies(self, ended: list[UUID]) -> None:
         lost: dict[UUID, Task] = {}
@@ -181,7 +181,7 @@ class Job:
         return poison
 
     def lose(self) -> None:
-        """What the loss of its worker does: for URLs the first is chance, the second a crash."""
+        """What the loss of its worker does: for a URL, the second loss counts as a crash."""
         held = [self.tasks[key] for key in self.of_status('in_progress')]
         unmarked = [task for task in held if not task.losses and not task.crashes]
         poison = self.free_tasks(lambda key, task: bool(task.losses or task.crashes))
@@ -190,7 +190,7 @@ class Job:
         self.break_off(poison)
 
     def break_off(self, poison: int, *, is_retryable: bool = True) -> None:
-        """Retry or fail a job that runs; a user's word stands."""
+        """Retry or fail a running job; a user's decision stays."""
         if self.status == 'processing':
             if not is_retryable or (self.retry_count == self.max_retries and not poison):
                 self.status = 'failed'
@@ -201,7 +201,7 @@ class Job:
 
 @dataclass(slots=True)
 class Sent:
-    """The last checkpoint of a token, to be sent again."""
+    """The last checkpoint of a token, for sending it again."""
 
     seq: int
     batch: dict[str, Any]
@@ -241,7 +241,7 @@ class Queue(RuleBasedStateMachine):
         return tokens[number % len(tokens)]
 
     def by_token(self, token: UUID) -> tuple[UUID | None, Job | None]:
-        """The job that a token holds, or whose lease it has ended itself."""
+        """The job that a token leases, or whose lease it ended itself."""
         for job_id, job in self.jobs.items():
             if token in (job.token, job.receipt):
                 return job_id, job
@@ -275,14 +275,14 @@ class Queue(RuleBasedStateMachine):
         self.claim(WORKERS[0], 3, repeats=False)
         for job in self.leased():
             self.send(job.token, [], discovered=4, want=2)
-        # One job has crashed already, so that there are suspects in every run.
+        # One job has already crashed, so that every run has suspects.
         for token in [job.token for job in self.leased() if job.token and job.max_retries][:1]:
             self.fail(token, None, 0, None)
         self.claim(WORKERS[1], 3, repeats=False)
 
     @rule(per_host=st.integers(1, 2), running=st.sampled_from([None, 1, 2]))
     def change_limits(self, per_host: int, running: int | None) -> None:
-        """An operator may; what runs already goes on, so no lower than that here."""
+        """As an operator does; not below what is running now, because that continues."""
         leased = self.leased()
         if any(sum(job.host == host for job in leased) > per_host for host in HOSTS):
             return
@@ -341,32 +341,34 @@ class Queue(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(
         number=RANGE,
-        wish=st.sampled_from(['pause', 'pause', 'resume', 'resume', 'stop', 'cancel']),
+        action=st.sampled_from(['pause', 'pause', 'resume', 'resume', 'stop', 'cancel']),
         times=st.integers(1, 2),
     )
-    def press(self, number: int, wish: str, times: int) -> None:
+    def control(self, number: int, action: str, times: int) -> None:
         job_id, job = self.job_at(number)
         for _ in range(times):
-            button = partial(
-                self.database.call, f'{wish}_crawl_job', user=job.user, p_job_id=job_id
+            call = partial(
+                self.database.call, f'{action}_crawl_job', user=job.user, p_job_id=job_id
             )
-            if job.status not in FROM[wish]:
-                assert sqlstate(button) == 'PT409'
+            if job.status not in FROM[action]:
+                assert sqlstate(call) == 'PT409'
                 continue
-            [row] = button()
-            match wish:
+            [row] = call()
+            match action:
                 case 'resume' if job.status == 'paused' and job.token:
                     job.status = 'processing'
                 case 'resume' if job.status in ('paused', 'stopped'):
                     job.free_tasks()
                     job.status = 'pending'
                     job.end_lease(leaves_receipt=False)
-                    # What was scheduled and has not begun stays scheduled.
+                    # A scheduled job that has not started stays scheduled.
                     job.is_later = job.is_later and job.attempt == 0
                 case 'resume':
                     pass
                 case _:
-                    job.status = {'pause': 'paused', 'stop': 'stopped', 'cancel': 'cancelled'}[wish]
+                    job.status = {'pause': 'paused', 'stop': 'stopped', 'cancel': 'cancelled'}[
+                        action
+                    ]
             assert row['status'] == job.status
 
     @precondition(lambda self: self.jobs)
@@ -387,7 +389,7 @@ class Queue(RuleBasedStateMachine):
         if urls == 'all':
             again += job.of_status('done')
             again += [key for key in job.of_status('pending') if job.tasks[key].attempts]
-            # What was skipped when it was found stays so, unless only the budget was short.
+            # A URL that was skipped when it was found stays skipped, except for the budget.
             again += [
                 key
                 for key in job.of_status('skipped')
@@ -431,7 +433,7 @@ class Queue(RuleBasedStateMachine):
     @precondition(lambda self: self.tokens)
     @rule(worker=st.sampled_from(WORKERS))
     def heartbeat(self, worker: UUID) -> None:
-        """Of all tokens there ever were: only those that this worker holds are not lost."""
+        """With all tokens ever used: only those that this worker holds are not lost."""
         rows = self.database.call(
             'heartbeat_crawl_jobs', p_worker_id=worker, p_lease_tokens=self.tokens
         )
@@ -457,7 +459,7 @@ class Queue(RuleBasedStateMachine):
         want: int,
         repeats: bool,
     ) -> None:
-        """A few checkpoints under one token, each with what the one before handed out."""
+        """A few checkpoints under one token, each with the URLs that the previous one leased."""
         token = self.token_at(number, is_live=is_live)
         for finished, discovered in batches:
             self.send(token, finished, discovered=discovered, want=want)
@@ -479,7 +481,7 @@ class Queue(RuleBasedStateMachine):
             return
         self.sent[token] = Sent(seq, batch, want, answer['tasks'])
         self.apply(job, batch)
-        self.hand_out(job, want, [UUID(task['url_key']) for task in answer['tasks']])
+        self.lease_tasks(job, want, [UUID(task['url_key']) for task in answer['tasks']])
         left = job.of_status('pending', 'in_progress')
         assert answer['drained'] == (not left)
         assert answer['pending'] == len(job.of_status('pending'))
@@ -523,7 +525,7 @@ class Queue(RuleBasedStateMachine):
             reason = {2: {'skip_reason': 'too_deep'}, 3: {'skip_reason': 'trap'}}.get(nth, {})
             batch['discovered'].append(link | reason)
         if job:
-            # Found before: it stays what it is, unless it was too deep.
+            # Found before: it does not change, unless it was too deep.
             deep = [key for key, task in job.tasks.items() if task.skip_reason == 'too_deep']
             for key in [*list(job.tasks)[:1], *deep[: len(finished)]]:
                 known = {'url_key': str(key), 'url': 'https://a.example/', 'depth': 5}
@@ -536,9 +538,7 @@ class Queue(RuleBasedStateMachine):
             UUID(entry['url_key']): original
             for entry in batch['finished']
             if 'canonical_key' in entry
-            and job.believes(
-                UUID(entry['url_key']), original := UUID(entry['canonical_key']), found
-            )
+            and job.is_copy(UUID(entry['url_key']), original := UUID(entry['canonical_key']), found)
         }
         for entry in batch['finished']:
             key = UUID(entry['url_key'])
@@ -561,7 +561,7 @@ class Queue(RuleBasedStateMachine):
             task.is_later = entry['after_seconds'] > 0
         job.restore_copies([UUID(entry['url_key']) for entry in batch['finished']])
         job.restore_copies([UUID(entry['url_key']) for entry in batch['retried']])
-        # Only once nothing in flight can give back.
+        # Only once nothing in flight can be refunded.
         is_spent = not job.budget and not job.of_status('in_progress')
         for entry in batch['discovered']:
             key = UUID(entry['url_key'])
@@ -574,15 +574,16 @@ class Queue(RuleBasedStateMachine):
                 if task.status == 'pending' and not task.attempts:
                     task.status, task.skip_reason = 'skipped', 'budget'
 
-    def hand_out(self, job: Job, want: int, keys: list[UUID]) -> None:
+    def lease_tasks(self, job: Job, want: int, keys: list[UUID]) -> None:
         due = [task for task in job.due() if job.budget or task.attempts]
         in_flight = [job.tasks[key] for key in job.of_status('in_progress')]
-        innocent = [task for task in due if not task.crashes]
+        unsuspected = [task for task in due if not task.crashes]
         if job.status != 'processing' or any(task.crashes for task in in_flight):
             assert keys == []
-        elif innocent and want:
-            fresh = [task for task in innocent if not task.attempts]
-            assert len(keys) == min(want, min(len(fresh), job.budget) + len(innocent) - len(fresh))
+        elif unsuspected and want:
+            fresh = [task for task in unsuspected if not task.attempts]
+            retries = len(unsuspected) - len(fresh)
+            assert len(keys) == min(want, min(len(fresh), job.budget) + retries)
             assert all(not job.tasks[key].crashes for key in keys)
         elif due and want and not in_flight:
             assert len(keys) == 1
@@ -597,7 +598,7 @@ class Queue(RuleBasedStateMachine):
         assert job.spent <= job.max_pages
 
     def send_again(self, token: UUID) -> None:
-        """Also much later: after a pause, after the end of the lease."""
+        """Possibly much later: after a pause, or after the end of the lease."""
         sent = self.sent[token]
         _, job = self.by_token(token)
         answer = checkpoint(self.database, token, sent.seq, want=sent.want, **sent.batch)
@@ -614,7 +615,7 @@ class Queue(RuleBasedStateMachine):
         self.send_again(list(self.sent)[number % len(self.sent)])
 
     def lease_call(self, function: str, token: UUID, **params: Any) -> None:
-        """Call, and check that the answer fits what the model has become."""
+        """Call, and check that the answer fits the model after the call."""
         [row] = self.database.call(function, p_lease_token=token, **params)
         job_id, job = self.by_token(token)
         if job is None:
@@ -679,7 +680,7 @@ class Queue(RuleBasedStateMachine):
         suspects: int | None,
         seconds: float = 0,
     ) -> None:
-        """`suspects` of the URLs in flight are named, and one that is not; None names no list."""
+        """Report the first `suspects` URLs in flight and one that is not; None reports no list."""
         _, job = self.by_token(token)
         in_flight = job.of_status('in_progress') if job else []
         named = None if suspects is None else [*in_flight[:suspects], UUID(int=2**100)]
@@ -700,7 +701,7 @@ class Queue(RuleBasedStateMachine):
 
     def release(self, token: UUID, reason: str, seconds: float) -> None:
         _, job = self.by_token(token)
-        # How long a lost worker ran it nobody knows.
+        # The running time of a lost worker is unknown.
         seconds = 0 if reason == 'worker_restarted' else seconds
         if job and job.token == token:
             job.is_later = reason == 'later' and job.status == 'processing'
@@ -755,7 +756,7 @@ class Queue(RuleBasedStateMachine):
             for task in job.tasks.values():
                 task.is_later = task.is_later and task.status != 'pending'
 
-    # What holds after each step
+    # Invariants
 
     @invariant()
     def the_rows_equal_the_model(self) -> None:
@@ -814,7 +815,7 @@ class Queue(RuleBasedStateMachine):
         assert broken_rules(self.database) == []
 
 
-# Longer than it takes: a failing example is made small before it is shown.
+# Leaves time to shrink a failing example.
 @pytest.mark.timeout(1800)
 @pytest.mark.hypothesis
 def test_any_sequence_of_calls_does_what_the_model_says(database: Database) -> None:

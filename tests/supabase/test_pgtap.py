@@ -1,6 +1,6 @@
-"""Run supabase/tests/*.sql, the pgTAP tests, on every server.
+"""Run the pgTAP tests in supabase/tests on every server.
 
-A file whose name starts with 00_helpers is no test: it is run in the same database first.
+A file whose name starts with 00_helpers is not a test: it runs first, in the same database.
 """
 
 import re
@@ -22,7 +22,7 @@ TESTS = [path for path in FILES if path not in HELPERS]
 
 RESULT = re.compile(r'^(not )?ok (\d+)')
 PLAN = re.compile(r'^1\.\.(\d+)')
-# The database has pgTAP already; the statement serves those who run the files by other means.
+# The database already has pgTAP; the statement is for running the files by other means.
 CREATE_PGTAP = re.compile(r'create extension (if not exists )?pgtap\b', re.IGNORECASE)
 
 
@@ -39,7 +39,7 @@ def pgtap_template(server: Server, template: str) -> Iterator[str]:
             if server.postgres.has_extension('pgtap'):
                 connection.execute('create extension pgtap with schema extensions')
             else:
-                # pgTAP is plain SQL: what Debian packs for 15 serves any version.
+                # pgTAP is plain SQL: Debian's package for 15 works with any version.
                 connection.execute('set local search_path = extensions')
                 script = scripts[-1].read_text()
                 connection.execute(re.sub(r'^\\echo.*$', '', script, flags=re.MULTILINE).encode())
@@ -78,7 +78,7 @@ def test_pgtap(pgtap_database: Database, path: Path) -> None:
 
 
 def failures(lines: list[str]) -> list[str]:
-    """What is wrong with a TAP stream; nothing if all is well."""
+    """What is wrong with a TAP stream; empty if nothing is."""
     problems: list[str] = []
     ran: list[int] = []
     plans: list[int] = []

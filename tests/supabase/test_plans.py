@@ -1,6 +1,6 @@
-"""What the hot calls cost on a large queue, read from the plans that the server really ran.
+"""What the hot calls cost on a large queue, according to the plans that the server ran.
 
-The backlog is made by hand, without triggers: only its size matters here.
+The backlog is inserted without triggers: only its size matters here.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.support.database import Database, Session, call
 from tests.support.queue import claim, claim_one, enqueue, found, silence
 from tests.support.servers import Server
 
-# The claim looks at 200 jobs of the line in one round at most; backlog rows are thousands.
+# A claim reads at most 200 jobs in line per round; the backlog has thousands.
 FEW = 250
 
 BACKLOG = """
@@ -102,14 +102,14 @@ def explained(backlog: Database) -> 'Explain':
 
 
 def explainer(database: Database, *, user: UUID | None = None) -> 'Explain':
-    """Call a function, as a user if there is one, and read the plans of all that it ran."""
+    """Call a function, as a user if there is one, and read the plans of all its statements."""
     session = database.connect('supabase_admin')
     messages: list[str] = []
 
-    def hear(notice: Diagnostic) -> None:
+    def keep(notice: Diagnostic) -> None:
         messages.append(notice.message_primary or '')
 
-    session.add_notice_handler(hear)
+    session.add_notice_handler(keep)
     for setting in (
         "load 'auto_explain'",
         'set auto_explain.log_min_duration = 0',
@@ -167,7 +167,7 @@ Explain = Callable[..., tuple[list[dict[str, Any]], Cost]]
 def test_a_claim_reads_the_head_of_the_line_and_sorts_no_backlog(
     explained: Explain, tokens: int
 ) -> None:
-    # More often than five times: from then on the server may use a generic plan.
+    # More than five times: from then on the server may use a generic plan.
     for _ in range(7):
         rows, cost = explained(
             'claim_crawl_jobs',
@@ -182,7 +182,7 @@ def test_a_claim_reads_the_head_of_the_line_and_sorts_no_backlog(
         assert cost.sorted_rows <= FEW
 
 
-def test_a_claim_that_finds_the_head_of_the_line_blocked_reads_little_more(
+def test_a_claim_that_finds_a_blocked_job_at_the_head_reads_few_rows(
     backlog: Database, explained: Explain
 ) -> None:
     [lease] = claim(backlog)
@@ -212,7 +212,7 @@ def test_a_claim_that_finds_the_head_of_the_line_blocked_reads_little_more(
     assert cost.rows_of('crawl_jobs') <= FEW
 
 
-def test_a_lease_costs_the_same_on_a_large_queue_from_heartbeat_to_end(
+def test_the_calls_of_a_lease_read_few_rows_of_a_large_queue(
     backlog: Database, explained: Explain
 ) -> None:
     for end in ('complete_crawl_job', 'release_crawl_job', 'fail_crawl_job'):
@@ -325,13 +325,13 @@ reset session_replication_role;
 """
 
 
-def test_a_checkpoint_costs_the_same_in_a_large_frontier_whose_budget_is_spent(
+def test_a_checkpoint_reads_few_rows_of_a_large_frontier_when_the_budget_is_spent(
     database: Database,
 ) -> None:
     job_id = enqueue(database, payload={'max_pages': 10_012})
     lease = claim_one(database)
     explained = explainer(database)
-    # Sessions plan while the tables are small, and go on when they are not.
+    # A session plans while the tables are small, and keeps its plans when they have grown.
     explained('checkpoint_crawl_job', p_lease_token=lease.token, p_batch={'seq': 1}, p_want=100)
     fill_frontier(database, job_id)
     batches: list[dict[str, Any]] = [
@@ -341,7 +341,7 @@ def test_a_checkpoint_costs_the_same_in_a_large_frontier_whose_budget_is_spent(
         {'retried': [1], 'discovered': [found(number) for number in range(100)]},
     ]
     held: list[str] = []
-    handed_out: list[int] = []
+    leased: list[int] = []
     pending = 0
 
     for seq, batch in enumerate(batches, start=2):
@@ -354,16 +354,16 @@ def test_a_checkpoint_costs_the_same_in_a_large_frontier_whose_budget_is_spent(
         )
         answer = row['checkpoint_crawl_job']
         held += [task['url_key'] for task in answer['tasks']]
-        handed_out.append(len(answer['tasks']))
+        leased.append(len(answer['tasks']))
         pending = answer['pending']
         assert cost.rows_of('crawl_tasks') <= FEW
         assert cost.sorted_rows <= FEW
 
-    assert handed_out == [2, 1, 0, 1]
+    assert leased == [2, 1, 0, 1]
     assert pending == 80_000 - 2 + 100
 
 
-def test_a_frontier_that_the_budget_does_not_reach_ends_in_bounded_steps(
+def test_a_frontier_beyond_the_budget_is_skipped_in_bounded_steps(
     database: Database,
 ) -> None:
     job_id = enqueue(database, payload={'max_pages': 10_010})
@@ -387,7 +387,7 @@ def test_a_frontier_that_the_budget_does_not_reach_ends_in_bounded_steps(
     assert steps == 16
 
 
-def test_stored_links_cost_one_probe_for_each_page_asked_for(database: Database) -> None:
+def test_stored_links_cost_one_probe_per_page(database: Database) -> None:
     job_id = enqueue(database, payload={'max_pages': 100_000})
     lease = claim_one(database)
     explained = explainer(database)
@@ -407,14 +407,14 @@ def test_stored_links_cost_one_probe_for_each_page_asked_for(database: Database)
     assert cost.sorted_rows <= 500
 
 
-def test_shorter_ways_to_urls_that_were_too_deep_cost_a_probe_for_each_link(
+def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
     database: Database,
 ) -> None:
     job_id = enqueue(database, payload={'max_pages': 100_000})
     lease = claim_one(database)
     explained = explainer(database)
     params = {'p_lease_token': lease.token, 'p_want': 0}
-    # While there is one, so that each statement has its plan.
+    # With one of them in the tables, so that each statement is planned now.
     deep = found(1, skip_reason='too_deep')
     explained('checkpoint_crawl_job', p_batch={'seq': 1, 'discovered': [deep]}, **params)
     explained('checkpoint_crawl_job', p_batch={'seq': 2, 'discovered': [found(1)]}, **params)
@@ -439,13 +439,13 @@ def test_shorter_ways_to_urls_that_were_too_deep_cost_a_probe_for_each_link(
     assert len(counted) == 9990 - 50
 
 
-def test_copies_of_pages_cost_a_probe_for_each_url_that_ends(database: Database) -> None:
+def test_copies_of_pages_cost_one_probe_per_finished_url(database: Database) -> None:
     job_id = enqueue(database, payload={'max_pages': 100_000})
     lease = claim_one(database)
     explained = explainer(database)
     page = {'url': 'https://site.example/', 'content_hash': 'h'}
 
-    def check_in(seq: int, want: int, **batch: Any) -> tuple[list[str], Cost]:
+    def send(seq: int, want: int, **batch: Any) -> tuple[list[str], Cost]:
         [row], cost = explained(
             'checkpoint_crawl_job',
             p_lease_token=lease.token,
@@ -457,21 +457,19 @@ def test_copies_of_pages_cost_a_probe_for_each_url_that_ends(database: Database)
     def named(key: str, original: str) -> dict[str, Any]:
         return {'url_key': key, 'status': 'done', 'page': page, 'canonical_key': original}
 
-    # While there is one, so that each statement has its plan.
-    [copy], _ = check_in(1, 1, discovered=[found(1)])
-    [original], _ = check_in(
-        2, 1, discovered=[found(2)], finished=[named(copy, found(2)['url_key'])]
-    )
-    again, _ = check_in(3, 1, finished=[{'url_key': original, 'status': 'error'}])
+    # With one of them in the tables, so that each statement is planned now.
+    [copy], _ = send(1, 1, discovered=[found(1)])
+    [original], _ = send(2, 1, discovered=[found(2)], finished=[named(copy, found(2)['url_key'])])
+    again, _ = send(3, 1, finished=[{'url_key': original, 'status': 'error'}])
     assert again == [copy]
-    check_in(4, 0, finished=[named(copy, original)])
+    send(4, 0, finished=[named(copy, original)])
     fill_frontier(database, job_id)
     database.query(
         "update public.crawl_tasks set skip_reason = 'canonical',"
         " copy_of = md5('original of ' || url)::uuid where skip_reason = 'robots'"
     )
-    held, _ = check_in(5, 20)
-    _, cost = check_in(6, 20, finished=[named(key, page_key(database, 90_000)) for key in held])
+    held, _ = send(5, 20)
+    _, cost = send(6, 20, finished=[named(key, page_key(database, 90_000)) for key in held])
 
     assert cost.rows_of('crawl_tasks') <= FEW
     assert cost.sorted_rows <= FEW
@@ -488,7 +486,7 @@ def page_key(database: Database, number: int) -> str:
 
 @pytest.mark.parametrize('is_owner', [True, False])
 @pytest.mark.parametrize(('status', 'count'), [(None, 100), ('done', 100), ('error', 10)])
-def test_the_pages_of_a_job_are_read_at_the_same_cost_wherever_the_reading_is(
+def test_paging_through_the_pages_of_a_job_reads_few_rows_at_every_point(
     database: Database, status: str | None, count: int, *, is_owner: bool
 ) -> None:
     owner = database.user()
@@ -521,7 +519,7 @@ def fill_frontier(database: Database, job_id: UUID) -> None:
 
 
 def updates_of(session: Session) -> tuple[int, int]:
-    """Rows of crawl_jobs that this session has updated of late, and how many touching no index."""
+    """Rows of crawl_jobs that this session has updated, and how many without touching an index."""
     [row] = session.execute(
         """
         select

@@ -1,7 +1,7 @@
-"""Calls that meet: each test brings two or more real sessions to the same rows at the same time.
+"""Races: in each test, two or more real sessions work on the same rows at the same time.
 
-Where the order matters one session keeps its transaction open while the other is seen to wait, or
-seen not to. Where it does not, threads start together and only the outcome is looked at.
+Where the order matters, one session keeps its transaction open while the test checks whether the
+other waits. Elsewhere threads start together, and only the outcome is checked.
 """
 
 import itertools
@@ -73,7 +73,7 @@ def test_many_claimers_claim_each_job_exactly_once(database: Database) -> None:
 
     sessions = [service(database) for _ in range(8)]
     claimed = at_once(*(partial(claim_until_dry, session) for session in sessions))
-    # A claimer leaves hosts to another that is deciding about them; the last one gets the rest.
+    # A claim skips hosts that another claim has locked; the last one gets the rest.
     rest = claim_until_dry(sessions[0])
 
     times = Counter(itertools.chain(rest, *claimed))
@@ -115,7 +115,7 @@ def test_claimers_never_run_more_jobs_of_a_user_than_allowed(database: Database)
     assert broken_rules(database) == []
 
 
-def test_a_second_claim_leaves_a_host_alone_that_the_first_is_taking(database: Database) -> None:
+def test_a_second_claim_skips_the_host_that_the_first_is_taking(database: Database) -> None:
     enqueue(database)
     enqueue(database)
     first = service(database, autocommit=False)
@@ -180,10 +180,10 @@ def test_a_token_of_one_worker_claims_nothing_for_another(database: Database) ->
     )
 
 
-# Whoever ends a lease calls the next job of the host
+# The end of a lease unblocks the next job of the host
 
 
-def test_a_job_that_steps_aside_while_its_host_is_freed_is_called_back(database: Database) -> None:
+def test_a_job_set_aside_while_its_host_is_freed_is_unblocked(database: Database) -> None:
     enqueue(database)
     running = claim_one(database)
     waiting = enqueue(database)
@@ -213,7 +213,7 @@ def test_a_job_that_is_being_explained_does_not_miss_its_turn(database: Database
     assert claim_one(database).job_id == waiting
 
 
-def test_a_claim_that_meets_a_host_being_freed_does_not_wait_and_loses_no_job(
+def test_a_claim_does_not_wait_for_a_host_being_freed_and_loses_no_job(
     database: Database,
 ) -> None:
     enqueue(database)
@@ -298,9 +298,7 @@ def test_a_complete_that_waited_for_a_cancel_leaves_the_job_cancelled(database: 
     assert (job['status'], job['result'], job['worker_id']) == ('cancelled', None, None)
 
 
-def test_a_cancel_that_waited_for_a_complete_is_told_that_it_is_too_late(
-    database: Database,
-) -> None:
+def test_a_cancel_that_waited_for_a_complete_is_refused(database: Database) -> None:
     job_id = enqueue(database)
     lease = claim_one(database)
     completer, canceller = service(database, autocommit=False), service(database)
@@ -337,7 +335,7 @@ def test_a_late_worker_cannot_complete_a_job_that_is_being_reaped(database: Data
     assert job_row(database, job_id)['status'] == 'pending'
 
 
-def test_a_reaper_leaves_a_job_alone_that_is_being_completed(database: Database) -> None:
+def test_a_reaper_skips_a_job_that_is_being_completed(database: Database) -> None:
     job_id = enqueue(database)
     lease = claim_one(database)
     silence(database, lease.token)
@@ -379,7 +377,9 @@ def test_a_late_worker_changes_nothing_once_another_has_the_job(
     assert digest(database) == before
 
 
-def test_a_job_put_off_while_a_user_pauses_it_stays_paused(database: Database) -> None:
+def test_a_job_released_for_later_while_a_user_pauses_it_stays_paused(
+    database: Database,
+) -> None:
     job_id = enqueue(database)
     lease = claim_one(database)
     pauser, worker = service(database, autocommit=False), service(database)
@@ -388,17 +388,17 @@ def test_a_job_put_off_while_a_user_pauses_it_stays_paused(database: Database) -
     later = partial(
         command, worker, 'release_crawl_job', lease.token, p_reason='later', p_after_seconds=60
     )
-    with in_background(later) as putting_off:
+    with in_background(later) as releasing:
         wait_until_blocked(database, worker)
         pauser.commit()
-        assert putting_off.result(SECONDS_FOR_A_RACE) == 'pause'
+        assert releasing.result(SECONDS_FOR_A_RACE) == 'pause'
 
     job = job_row(database, job_id)
     assert (job['status'], job['waits_for'], job['worker_id']) == ('paused', None, None)
     assert broken_rules(database) == []
 
 
-def test_two_crawls_that_learn_of_one_host_at_once_both_keep_their_part(
+def test_two_crawls_that_report_about_one_host_at_once_both_keep_their_facts(
     database: Database,
 ) -> None:
     leases = [enqueue(database, f'h{number}.example') and claim_one(database) for number in (1, 2)]
@@ -407,11 +407,11 @@ def test_two_crawls_that_learn_of_one_host_at_once_both_keep_their_part(
     backoff = {'host': 'cdn.example', 'backoff_seconds': 600, 'error_streak': 3}
 
     checkpoint(first, leases[0].token, 1, hosts=[robots])
-    learn = partial(checkpoint, second, leases[1].token, 1, hosts=[backoff])
-    with in_background(learn) as learning:
+    report = partial(checkpoint, second, leases[1].token, 1, hosts=[backoff])
+    with in_background(report) as reporting:
         wait_until_blocked(database, second)
         first.commit()
-        learning.result(SECONDS_FOR_A_RACE)
+        reporting.result(SECONDS_FOR_A_RACE)
 
     [host] = checkpoint(database, leases[0].token, 2, want_hosts=['cdn.example'])['hosts']
     assert (host['robots_txt'], host['error_streak']) == ('User-agent: *', 3)
@@ -469,7 +469,7 @@ def test_a_heartbeat_in_time_saves_the_lease_from_a_reaper(database: Database) -
     assert heartbeat(database, lease) == 'continue'
 
 
-def test_a_lease_that_fell_silent_after_a_heartbeat_is_reaped_all_the_same(
+def test_a_lease_that_falls_silent_after_a_late_heartbeat_is_reaped(
     database: Database,
 ) -> None:
     enqueue(database)
@@ -477,20 +477,20 @@ def test_a_lease_that_fell_silent_after_a_heartbeat_is_reaped_all_the_same(
     silence(database, lease.token)
     heartbeat(database, lease)
     assert database.call('reap_crawl_jobs') == []
-    armed = database.query(
+    postponed = database.query(
         """
         select lease_check_at = last_heartbeat + make_interval(secs => stale_after_seconds) as right
         from crawl_jobs, crawl_settings
         """
     )
-    assert [row['right'] for row in armed] == [True]
+    assert [row['right'] for row in postponed] == [True]
 
     silence(database, lease.token)
 
     assert [row['job_id'] for row in database.call('reap_crawl_jobs')] == [lease.job_id]
 
 
-def test_a_heartbeat_during_a_reap_writes_nothing_and_the_next_one_hears_lost(
+def test_a_heartbeat_during_a_reap_writes_nothing_and_the_next_one_gets_lost(
     database: Database,
 ) -> None:
     enqueue(database)
@@ -523,12 +523,12 @@ BATCH: dict[str, Any] = {
 
 def lease_with_urls_in_flight(database: Database) -> Lease:
     lease = claim_one(database)
-    handed_out = checkpoint(database, lease.token, 1, want=2, discovered=[found(1), found(2)])
-    assert len(handed_out['tasks']) == 2
+    answer = checkpoint(database, lease.token, 1, want=2, discovered=[found(1), found(2)])
+    assert len(answer['tasks']) == 2
     return lease
 
 
-def test_a_checkpoint_of_a_lost_lease_writes_nothing_anywhere(database: Database) -> None:
+def test_a_checkpoint_of_a_lost_lease_writes_nothing(database: Database) -> None:
     enqueue(database)
     lease = lease_with_urls_in_flight(database)
     silence(database, lease.token)
@@ -608,7 +608,7 @@ def test_the_same_checkpoint_sent_twice_at_once_counts_once(database: Database) 
     assert broken_rules(database) == []
 
 
-def test_a_pause_that_waited_for_a_checkpoint_is_told_by_the_next_one(database: Database) -> None:
+def test_a_pause_that_waited_for_a_checkpoint_reaches_the_next_one(database: Database) -> None:
     job_id = enqueue(database)
     lease = lease_with_urls_in_flight(database)
     worker, pauser = service(database, autocommit=False), service(database)
@@ -625,7 +625,7 @@ def test_a_pause_that_waited_for_a_checkpoint_is_told_by_the_next_one(database: 
     assert state['total_done'] == 2
 
 
-def test_a_checkpoint_that_waited_for_a_pause_saves_and_hands_nothing_out(
+def test_a_checkpoint_that_waited_for_a_pause_saves_and_leases_nothing(
     database: Database,
 ) -> None:
     job_id = enqueue(database)
@@ -645,7 +645,7 @@ def test_a_checkpoint_that_waited_for_a_pause_saves_and_hands_nothing_out(
     assert broken_rules(database) == []
 
 
-def test_a_job_resumed_before_its_worker_handed_in_goes_on_under_the_same_lease(
+def test_a_job_resumed_before_its_worker_released_it_continues_under_the_same_lease(
     database: Database,
 ) -> None:
     job_id = enqueue(database)
@@ -693,12 +693,12 @@ def test_pausing_and_resuming_during_checkpoints_loses_no_url(database: Database
                 has_ended.set()
                 return
 
-    def press_buttons() -> None:
+    def pause_and_resume() -> None:
         while not has_ended.is_set():
             call(user, 'pause_crawl_job', p_job_id=job_id)
             call(user, 'resume_crawl_job', p_job_id=job_id)
 
-    at_once(crawl, press_buttons)
+    at_once(crawl, pause_and_resume)
 
     assert Counter(finished) == {str(UUID(int=number)): 1 for number in range(1, urls + 1)}
     assert command(worker, 'complete_crawl_job', lease.token) == 'continue'
@@ -745,7 +745,7 @@ def test_concurrent_bulk_enqueues_are_all_or_nothing_at_the_quota(database: Data
 
 
 @pytest.mark.parametrize('has_owner', [True, False], ids=['user', 'service'])
-def test_the_same_idempotency_key_at_once_makes_one_job(
+def test_concurrent_enqueues_with_the_same_idempotency_key_create_one_job(
     database: Database, has_owner: bool
 ) -> None:
     user = database.user() if has_owner else None
@@ -768,11 +768,11 @@ def test_the_same_idempotency_key_at_once_makes_one_job(
     assert row['count'] == 1
 
 
-# Nobody waits for each other in a circle
+# No deadlocks
 
 
-def test_a_reaper_waits_for_no_host_and_comes_back_for_it(database: Database) -> None:
-    """It holds what it has reaped: one that waited could be waited for, in a circle."""
+def test_a_reaper_skips_a_locked_host_and_reaps_it_later(database: Database) -> None:
+    """It holds the locks of what it has reaped: if it waited, it could deadlock."""
     set_limits(database, max_running_jobs_per_user=9, max_jobs_per_host=2)
     user = database.user()
     enqueue(database, 'h2.example')
@@ -804,7 +804,7 @@ REFUSALS = {'PT409', 'PT404'}
 
 
 @pytest.mark.parametrize('running_limit', [None, 2])
-def test_everybody_at_once_breaks_no_rule_and_loses_no_job(
+def test_all_calls_at_once_break_no_rule_and_lose_no_job(
     database: Database, running_limit: int | None
 ) -> None:
     set_limits(
@@ -849,15 +849,15 @@ def test_everybody_at_once_breaks_no_rule_and_loses_no_job(
                     case _:
                         pass
 
-    def press_buttons(session: Session, dice: random.Random) -> None:
+    def control_jobs(session: Session, dice: random.Random) -> None:
         for _ in range(200):
-            button = dice.choice(['pause', 'resume', 'resume', 'stop', 'retry', 'retry', 'cancel'])
+            action = dice.choice(['pause', 'resume', 'resume', 'stop', 'retry', 'retry', 'cancel'])
             refused = sqlstate(
-                partial(call, session, f'{button}_crawl_job', p_job_id=dice.choice(jobs))
+                partial(call, session, f'{action}_crawl_job', p_job_id=dice.choice(jobs))
             )
             assert refused in {None, *REFUSALS}
 
-    def look_after(session: Session, dice: random.Random) -> None:
+    def maintain(session: Session, dice: random.Random) -> None:
         for _ in range(50):
             with session.transaction():
                 session.execute(
@@ -879,9 +879,9 @@ def test_everybody_at_once_breaks_no_rule_and_loses_no_job(
 
     parts = [
         *((work, service(database)) for _ in range(3)),
-        (press_buttons, service(database)),
-        (look_after, database.connect()),
-        (look_after, database.connect()),
+        (control_jobs, service(database)),
+        (maintain, database.connect()),
+        (maintain, database.connect()),
     ]
     at_once(
         *(partial(part, session, random.Random(nth)) for nth, (part, session) in enumerate(parts))
@@ -889,7 +889,7 @@ def test_everybody_at_once_breaks_no_rule_and_loses_no_job(
 
     assert broken_rules(database) == []
 
-    # What is open runs to its end: nothing waits for a turn that never comes.
+    # Every open job can run to its end: none waits forever.
     for job_id in jobs:
         sqlstate(partial(database.call, 'resume_crawl_job', p_job_id=job_id))
     silence(database, *tokens)
@@ -901,17 +901,16 @@ def test_everybody_at_once_breaks_no_rule_and_loses_no_job(
         if not leases:
             break
         for lease in leases:
-            handed_out = checkpoint(database, lease.token, 1, want=10)
+            answer = checkpoint(database, lease.token, 1, want=10)
             seq = 2
-            while not handed_out['drained']:
-                handed_out = checkpoint(
+            while not answer['drained']:
+                answer = checkpoint(
                     database,
                     lease.token,
                     seq,
                     want=10,
                     finished=[
-                        {'url_key': task['url_key'], 'status': 'done'}
-                        for task in handed_out['tasks']
+                        {'url_key': task['url_key'], 'status': 'done'} for task in answer['tasks']
                     ],
                 )
                 seq += 1
@@ -928,7 +927,7 @@ def test_everybody_at_once_breaks_no_rule_and_loses_no_job(
 
 
 def test_a_refused_call_is_a_psycopg_error_with_its_code(database: Database) -> None:
-    """`sqlstate` above would hide an error that is none of the database's."""
+    """`sqlstate` above ignores errors that do not come from the database."""
     with pytest.raises(psycopg.Error) as refused:
         database.call('cancel_crawl_job', p_job_id=uuid4())
     assert refused.value.sqlstate == 'PT404'

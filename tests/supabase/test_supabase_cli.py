@@ -1,4 +1,4 @@
-"""The migrations under the real Supabase CLI, and under our own stand-in for it."""
+"""The migrations, applied by the real Supabase CLI and by `silkline_local`."""
 
 import json
 import os
@@ -46,7 +46,7 @@ Cli = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope='session')
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home of the CLI's own, where it has been told to send nothing."""
+    """A home directory for the CLI, in which its telemetry is off."""
     if not CLI.exists():
         pytest.skip('no Supabase CLI: npm ci in tests/tools, on Linux x64')
     home = tmp_path_factory.mktemp('home')
@@ -68,7 +68,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cli(home: Path, project: Path) -> Cli:
-    """Run a command of the CLI in the project, on a database; answer its JSON."""
+    """Run a command of the CLI in the project, on a database; return its JSON."""
 
     def run(database: Database, *words: str) -> dict[str, Any]:
         done = subprocess.run(
@@ -127,7 +127,7 @@ def test_push_and_migrate_store_the_same_history(
 
 
 def test_lint_finds_nothing(server: Server, cron_database: Database, cli: Cli) -> None:
-    """In the database with pg_cron: functions that read its tables cannot be checked elsewhere."""
+    """In a database with pg_cron: functions that read its tables cannot be checked without it."""
     if not server.postgres.has_extension('plpgsql_check'):
         pytest.skip(f'PostgreSQL {server.version} here has no plpgsql_check: Debian has it for 15')
     found = cli(cron_database, 'db', 'lint', '--level', 'warning')['results']
@@ -141,7 +141,7 @@ def test_lint_finds_nothing(server: Server, cron_database: Database, cli: Cli) -
 
 def test_advisors_find_nothing(database: Database, cli: Cli) -> None:
     found = cli(database, 'db', 'advisors', '--level', 'info')['results']
-    # Unused is every index of a database that nobody has queried yet.
+    # Every index of a new database is unused.
     issues = [
         f'{advice["name"]}: {advice["detail"]}'
         for advice in found

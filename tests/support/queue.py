@@ -1,7 +1,7 @@
-"""The queue as the tests drive it: jobs and leases, rows made old, calls made at the same time.
+"""How tests drive the queue: jobs and leases, aged rows, concurrent calls.
 
-Also owns what is true of the tables between any two calls (`broken_rules`), so that the races and
-the model check the same list.
+Also owns the rules that hold between any two calls (`broken_rules`), so that the race tests and the
+model check the same list. Databases and connections are in `database.py`.
 """
 
 import threading
@@ -37,7 +37,7 @@ SECONDS_FOR_A_RACE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claimed job, as its worker knows it."""
+    """A claimed job, with its token and worker."""
 
     job_id: UUID
     token: UUID = field(default_factory=uuid4)
@@ -73,7 +73,7 @@ def claim_one(database: Database, **params: Any) -> Lease:
 def checkpoint(
     caller: Database | Session, token: UUID, seq: int, *, want: int = 0, **batch: Any
 ) -> dict[str, Any]:
-    """Send a checkpoint whose batch holds `seq` and the keywords; answer what came back."""
+    """Send a checkpoint with `seq` and the keywords as its batch; return the answer."""
     params: dict[str, Any] = {
         'p_batch': {'seq': seq, **batch},
         'p_want': want,
@@ -86,7 +86,7 @@ def checkpoint(
 
 
 def heartbeat(database: Database, lease: Lease) -> str:
-    """The command that a heartbeat of one lease brings back."""
+    """The command that a heartbeat of one lease returns."""
     [answer] = database.call(
         'heartbeat_crawl_jobs', p_worker_id=lease.worker_id, p_lease_tokens=[lease.token]
     )
@@ -132,7 +132,7 @@ def set_limits(database: Database, **limits: int | None) -> None:
 
 
 def silence(database: Database, *tokens: UUID) -> None:
-    """Make leases as old as if their workers had not been heard of for an hour."""
+    """Age leases as if their workers had sent no heartbeat for an hour."""
     database.query(
         """
         update public.crawl_jobs
@@ -147,7 +147,7 @@ def silence(database: Database, *tokens: UUID) -> None:
 
 
 def digest(database: Database) -> dict[str, str]:
-    """One checksum per table: two digests are equal when no row of the queue has changed."""
+    """One checksum per table: two digests are equal if no row of the queue has changed."""
     parts = ' union all '.join(
         f"select '{name}' as name, md5(coalesce(string_agg(row::text, '' order by row::text), ''))"  # noqa: S608 - names of this module
         f' as sum from {name} as row'
@@ -157,7 +157,7 @@ def digest(database: Database) -> dict[str, str]:
 
 
 def sqlstate(action: Callable[[], object]) -> str | None:
-    """The SQLSTATE that a call is refused with, or None."""
+    """The SQLSTATE with which a call fails, or None."""
     try:
         action()
     except psycopg.Error as error:
@@ -166,7 +166,7 @@ def sqlstate(action: Callable[[], object]) -> str | None:
 
 
 def at_once(*actions: Callable[[], T]) -> list[T]:
-    """Run the actions in threads that start together; answer in order, or raise the first error."""
+    """Run the actions in threads that start together; return in order, or raise the first error."""
     barrier = threading.Barrier(len(actions))
 
     def run(action: Callable[[], T]) -> T:
@@ -180,13 +180,13 @@ def at_once(*actions: Callable[[], T]) -> list[T]:
 
 @contextmanager
 def in_background(action: Callable[[], T]) -> Generator[Future[T]]:
-    """Run one action beside the test; the test takes its result before the block ends."""
+    """Run one action in a thread; the test takes its result before the block ends."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(action)
 
 
 def wait_until_blocked(database: Database, session: Session) -> None:
-    """Wait until the statement that another thread runs in `session` waits for a lock."""
+    """Wait until the statement that another thread runs in `session` is waiting for a lock."""
     pid = session.info.backend_pid
     wait_until(
         lambda: database.query(
@@ -199,7 +199,7 @@ def wait_until_blocked(database: Database, session: Session) -> None:
 
 
 def broken_rules(database: Database) -> list[str]:
-    """What is not as it always is, one sentence per case; empty when all is well."""
+    """The rules that are broken, one sentence per case; empty if none is."""
     return [row['broken'] for row in database.query(RULES, role='supabase_admin')]
 
 
@@ -259,7 +259,7 @@ from (
 where not exists (select from public.crawl_jobs as job where job.id = orphan.job_id)
 
 union all
-select format('URL %s of job %s is held by a dead token', task.url_key, task.job_id)
+select format('URL %s of job %s is leased to an ended token', task.url_key, task.job_id)
 from public.crawl_tasks as task
 where task.lease_token is not null
   and not exists (
@@ -290,7 +290,7 @@ where state.pages_spent not between coalesce(counted.begun, 0)
   and (job.payload ->> 'max_pages')::integer
 
 union all
-select format('URL %s of job %s is suspect and was never begun', task.url_key, task.job_id)
+select format('URL %s of job %s is a suspect but was never leased', task.url_key, task.job_id)
 from public.crawl_tasks as task
 where task.crashes > 0
   and task.attempts = 0
@@ -313,7 +313,7 @@ group by job.user_id, settings.max_running_jobs_per_user
 having count(*) > settings.max_running_jobs_per_user
 
 union all
-select format('job %s waits for its host, and nobody is before it there', job.id)
+select format('job %s waits for its host, which has no other job', job.id)
 from public.crawl_jobs as job
 where job.waits_for = 'host'
   and not exists (
@@ -327,7 +327,7 @@ where job.waits_for = 'host'
   )
 
 union all
-select format('job %s waits for its owner, who has room', job.id)
+select format('job %s waits for its owner, who is below the limit', job.id)
 from public.crawl_jobs as job
 cross join public.crawl_settings as settings
 where job.waits_for = 'owner'
@@ -346,14 +346,14 @@ where job.waits_for = 'owner'
   ) >= settings.max_running_jobs_per_user is not true
 
 union all
-select format('job %s stands in the line before its time', job.id)
+select format('job %s is in line before its time', job.id)
 from public.crawl_jobs as job
 where job.status = 'pending'
   and job.waits_for is null
   and job.run_after > now()
 
 union all
-select format('event %s of job %s does not follow the one before it', chain.seq, chain.job_id)
+select format('event %s of job %s does not follow the previous one', chain.seq, chain.job_id)
 from chain
 where chain.seq <> chain.nth
   or chain.from_status is distinct from chain.before
