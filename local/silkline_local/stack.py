@@ -22,7 +22,7 @@ from typing import NoReturn
 from silkline_local.cron import run_maintenance
 from silkline_local.directory import StackDirectory
 from silkline_local.errors import StackError
-from silkline_local.gateway.app import LOOPBACK, Gateway, Settings
+from silkline_local.gateway.app import LOOPBACK, Gateway, GatewaySettings
 from silkline_local.keys import Keys, load_keys
 from silkline_local.postgres.migrations import bootstrap, migrate
 from silkline_local.postgres.server import Postgres
@@ -92,7 +92,7 @@ class Stack:
             await closing.enter_async_context(
                 Gateway(
                     listener,
-                    Settings(
+                    GatewaySettings(
                         database_url=lambda role: self._postgres.url(DATABASE, role),
                         keys=keys,
                         dashboard=self.options.dashboard,

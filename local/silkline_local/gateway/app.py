@@ -1,7 +1,7 @@
-"""The gateway: REST, Realtime and the dashboard behind one loopback port.
+"""The gateway: REST, Realtime and the dashboard on one loopback port.
 
-Owns the routes, who may call from where (keys, CORS, host names), and that every failure is an
-answer. What is answered is the business of `rest/`, `realtime/` and `dashboard.py`.
+Owns the routes, the checks that apply to all of them (CORS, host names), and the response to every
+failure. The services are in `rest/`, `realtime/` and `dashboard.py`.
 """
 
 import logging
@@ -28,17 +28,17 @@ logger = logging.getLogger(__name__)
 LOOPBACK = '127.0.0.1'
 LOOPBACK_NAMES = frozenset({'127.0.0.1', 'localhost', '[::1]'})
 SHUTDOWN_SECONDS = 2.0
-# Also the time in which a new connection has to send its first request.
+# Also the time within which a new connection must send its first request.
 IDLE_SECONDS = 75.0
-# Room for a filter with some hundred ids, or a token with many claims.
+# Enough for a filter with some hundred ids, or a token with many claims.
 LONGEST_LINE = 16 * 1024
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What the gateway stands in front of. `database_url` answers the URL for a role."""
+class GatewaySettings:
+    """What the gateway serves. `database_url` returns the URL for a role."""
 
     database_url: Callable[[str], str]
     keys: Keys
@@ -46,9 +46,9 @@ class Settings:
 
 
 class Gateway:
-    """Answers on `listener` while entered; leaving closes every socket and every connection."""
+    """Serves on `listener` while entered; leaving closes every socket and every connection."""
 
-    def __init__(self, listener: socket.socket, settings: Settings) -> None:
+    def __init__(self, listener: socket.socket, settings: GatewaySettings) -> None:
         self.settings = settings
         self._listener = listener
         self._closing = AsyncExitStack()
@@ -60,7 +60,7 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as opened:
-            # Parts are opened first and closed last: no request meets a part that is not there.
+            # Services open before the port and close after it, so every request finds them open.
             await opened.enter_async_context(self._rest)
             await opened.enter_async_context(self._realtime)
             runner = web.AppRunner(
@@ -86,7 +86,7 @@ class Gateway:
         await self._closing.aclose()
 
     def _application(self) -> web.Application:
-        # The first is the outermost: a browser may read what a failure answered, too.
+        # The first is the outermost: browsers may read the responses to failures, too.
         middlewares = [allow_browsers, answer_failures]
         if self._listener.getsockname()[0] == LOOPBACK:
             middlewares.append(refuse_foreign_hosts)
@@ -104,17 +104,17 @@ async def answer_failures(request: web.Request, handler: Handler) -> web.StreamR
     try:
         return await handler(request)
     except Refusal as refusal:
-        return json_answer(refusal.status, refusal.body, refusal.headers)
+        return json_response(refusal.status, refusal.body, refusal.headers)
     except web.HTTPException as error:
-        return json_answer(error.status, {'message': error.reason}, {})
+        return json_response(error.status, {'message': error.reason}, {})
     except Exception:
         logger.exception('%s %s failed', request.method, request.path)
-        return json_answer(500, {'message': 'An unexpected error occurred'}, {})
+        return json_response(500, {'message': 'An unexpected error occurred'}, {})
 
 
 @web.middleware
 async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse names that a website made to point here, so that it cannot read the answers."""
+    """Refuse host names that a website has pointed at loopback (DNS rebinding)."""
     name = request.headers.get(hdrs.HOST, '').rsplit(':', 1)[0]
     if name not in LOOPBACK_NAMES:
         raise Refusal(403, {'message': f'this gateway is not {name!r}', 'hint': 'Use 127.0.0.1.'})
@@ -123,7 +123,7 @@ async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.St
 
 @web.middleware
 async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let pages of any origin call, as Supabase does: what protects is the key."""
+    """Allow pages of any origin, as Supabase does: the key is what protects the API."""
     if (
         request.method == hdrs.METH_OPTIONS
         and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers
@@ -147,7 +147,7 @@ async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamRe
     return response
 
 
-def json_answer(status: int, body: object, headers: Mapping[str, str]) -> web.Response:
+def json_response(status: int, body: object, headers: Mapping[str, str]) -> web.Response:
     return web.Response(
         status=status,
         body=msgspec.json.encode(body),

@@ -1,7 +1,7 @@
 """Who is calling: API keys and tokens, as Supabase's edge reads them.
 
-Owns the exchange of a key for a role. What the role may do is decided by the database; how a bad
-token is answered differs between REST and Realtime and is theirs.
+Owns the mapping from a key or token to a role. The database decides what the role may do; REST and
+Realtime each have their own response to a bad token.
 """
 
 import hmac
@@ -27,12 +27,12 @@ class BadToken(Exception):
 
 
 class BadClaims(BadToken):
-    """A token that is signed, but says what makes no sense; the message tells which claim."""
+    """A signed token with an invalid claim; the message names the claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A role, and the claims that row level security reads; times are as the token has them."""
+    """A role, and the claims that row level security reads; times are those of the token."""
 
     role: str
     claims: str
@@ -46,7 +46,7 @@ class Caller:
 
 
 class Callers:
-    """Turns keys and tokens into callers; tokens once checked are remembered."""
+    """Turns keys and tokens into callers; caches tokens that were verified."""
 
     def __init__(self, keys: Keys) -> None:
         self._secret = keys.jwt_secret
@@ -62,7 +62,7 @@ class Callers:
         self._checked: dict[str, Caller] = {}
 
     def by_key(self, key: str | None, *, user_agent: str = '') -> Caller:
-        """The caller that an API key alone stands for."""
+        """The caller for an API key alone."""
         if not key:
             raise Refusal(
                 401,
@@ -72,7 +72,7 @@ class Callers:
                 },
             )
         given = key.encode(errors='surrogateescape')
-        # Every key is compared, each in constant time: the answer's time tells nothing.
+        # Every key is compared, each in constant time: the response time reveals nothing.
         found = [
             (known, caller)
             for known, caller in self._by_key.items()
@@ -99,7 +99,7 @@ class Callers:
         return caller
 
     def by_headers(self, headers: Mapping[str, str], *, key: str | None = None) -> Caller:
-        """The caller of an HTTP request: the bearer token if there is one, else the key.
+        """The caller of an HTTP request: that of the bearer token if there is one, else of the key.
 
         Raises `Refusal` for a bad key and `BadToken` for a bad token. Times are not checked.
         """
@@ -112,7 +112,7 @@ class Callers:
         return self.by_token(token)
 
     def by_token(self, token: str) -> Caller:
-        """The caller that a signed token names. Raises `BadToken`; times are not checked."""
+        """The caller of a signed token. Raises `BadToken`; times are not checked."""
         known = self._checked.get(token)
         if known is not None:
             return known
@@ -124,7 +124,7 @@ class Callers:
         check_audience(claims.get('aud'))
         role = claims.get('role', 'anon')
         if not isinstance(role, str):
-            # No role has such a name: refused, and not taken for nobody.
+            # A role that does not exist, so that the caller is refused and not treated as anon.
             role = msgspec.json.encode(role).decode()
         caller = Caller(
             role=role,
@@ -148,7 +148,7 @@ def time_claim(claims: Mapping[str, object], name: str) -> float | None:
 
 
 def check_audience(audience: object) -> None:
-    """Any will do, as there is none that this stack is; but it has to be one, or several."""
+    """Accept any audience, but only of the right type: a string or a list of strings."""
     try:
         msgspec.convert(audience, str | list[str] | None)
     except msgspec.ValidationError as error:

@@ -1,6 +1,6 @@
-"""The dashboard's built files, and what a page needs to know to use this stack.
+"""The built files of the dashboard, and the configuration that it needs to use this stack.
 
-Owns the paths that are not the API's. The page itself is built elsewhere; without it `/` says so.
+Owns all paths that are not the API's. Without a built dashboard, `/` says so.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ The dashboard is not part of this installation.
 
 
 class Dashboard:
-    """Serves `directory`; a path that is no file is a page of the one-page application."""
+    """Serves `directory`; a path that is not a file is a page of the single-page application."""
 
     def __init__(self, directory: Path | None, keys: Keys) -> None:
         self.directory = None if directory is None else directory.resolve()
@@ -36,7 +36,7 @@ class Dashboard:
         router.add_get('/{path:.*}', self.show_file)
 
     async def show_config(self, request: web.Request) -> web.StreamResponse:
-        """Answer what a browser may know: where the API is, and the publishable key."""
+        """Return what a browser may know: the URL of the API, and the publishable key."""
         body = {
             'supabase_url': f'{request.scheme}://{request.host}',
             'supabase_publishable_key': self._keys.publishable,
@@ -59,12 +59,12 @@ class Dashboard:
             file = (self.directory / path).resolve()
             is_file = file.is_file()
         except (OSError, ValueError) as error:
-            # A name that no file system takes: too long, or with a zero byte.
+            # A name that no file system accepts: too long, or with a NUL.
             raise Refusal(404, {'message': 'there is no such file'}) from error
         if not file.is_relative_to(self.directory):
             raise Refusal(404, {'message': f'there is no {request.path}'})
         if is_file:
-            # Vite puts a hash into the names under assets/; all else is asked for anew.
+            # Vite puts a hash into names under assets/; everything else is revalidated.
             is_hashed = path.startswith('assets/')
             caching = 'public, max-age=31536000, immutable' if is_hashed else 'no-cache'
             return web.FileResponse(file, headers={hdrs.CACHE_CONTROL: caching})
@@ -76,10 +76,10 @@ class Dashboard:
 
 
 async def refuse_service(request: web.Request) -> web.StreamResponse:
-    """Say what the local stack does not have, and what stands in for it."""
+    """Say that the local stack does not have the service, and what replaces it."""
     service = request.match_info['service']
     message = f'the local stack has no {service}: see docs/reference/local-stack.md'
     if service == 'auth':
-        # In the message, because clients show no more of it.
+        # In the message, because clients show nothing else.
         message = 'the local stack has no Auth: silkline token <email> prints an access token'
     raise Refusal(404, {'message': message})

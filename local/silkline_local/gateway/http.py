@@ -1,7 +1,7 @@
 """The parts of HTTP that REST and Realtime share: refusals, bodies and headers.
 
-Owns the bounds of size and time within which a body is read; they protect the process. How a body
-or a token that breaks a rule is answered differs between REST and Realtime and is theirs.
+Owns the limits of size and time within which a body is read; they protect the process. REST and
+Realtime differ in how they answer a body that exceeds them, so they word the response themselves.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ SILENT_SECONDS = 30.0
 
 
 class Refusal(Exception):
-    """A status, a JSON body and headers; raised anywhere below a handler, answered in `app.py`."""
+    """A status, a JSON body and headers; raised in any handler, and `app.py` sends it."""
 
     def __init__(
         self, status: int, body: Mapping[str, object], headers: Mapping[str, str] | None = None
@@ -26,8 +26,8 @@ class Refusal(Exception):
         self.headers = headers or {}
 
 
-class BadBody(Exception):
-    """A body that cannot be taken: `status` is that of the answer, the message says why."""
+class UnreadableBody(Exception):
+    """A body that was not accepted: `status` is that of the response, the message says why."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -37,10 +37,10 @@ class BadBody(Exception):
 async def read_body(
     request: web.Request, *, largest_bytes: int, silent_seconds: float = SILENT_SECONDS
 ) -> bytes:
-    """Read it whole. A client that sends nothing for a while is not waited for."""
+    """Read the whole body; give up when the client sends nothing for `silent_seconds`."""
     if not request.body_exists:
         return b''
-    too_large = BadBody(413, f'The body is larger than {largest_bytes // 2**20} MB')
+    too_large = UnreadableBody(413, f'The body is larger than {largest_bytes // 2**20} MB')
     if (request.content_length or 0) > largest_bytes:
         raise too_large
     chunks: list[bytes] = []
@@ -55,18 +55,19 @@ async def read_body(
                 chunks.append(chunk)
                 deadline.reschedule(loop.time() + silent_seconds)
     except TimeoutError as error:
-        raise BadBody(408, 'The body was not sent in time') from error
+        raise UnreadableBody(408, 'The body was not sent in time') from error
     except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
-        raise BadBody(400, 'The body could not be read to its end') from error
+        raise UnreadableBody(400, 'The body could not be read to its end') from error
     return chunks[0] if len(chunks) == 1 else b''.join(chunks)
 
 
 def encode_headers(headers: Iterable[tuple[str, str]]) -> bytes:
+    """Headers as JSON, for functions and policies that read `request.headers`."""
     return encode_texts({name.lower(): value for name, value in headers})
 
 
 def encode_texts(texts: Mapping[str, str]) -> bytes:
-    """Bytes that are not UTF-8, which HTTP lets pass, are replaced."""
+    """Encode as JSON; bytes that are not UTF-8, which HTTP permits, are replaced."""
     try:
         return msgspec.json.encode(texts)
     except UnicodeEncodeError:

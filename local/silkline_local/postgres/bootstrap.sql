@@ -1,12 +1,12 @@
 -- Make a plain database look like a Supabase one to migrations.
 --
--- Run as supabase_admin, in each database that is to be one; safe to run again. Roles belong to
--- the whole server, the rest to the database. Passwords are set by database.py.
+-- Run as supabase_admin in each such database; safe to run again. Roles belong to the whole
+-- server, the rest to the database. Passwords are set by migrations.py.
 --
 -- Differs from Supabase in three ways. There is no supautils, so postgres is made a member of
 -- supabase_realtime_admin, the only way a plain Postgres lets it create policies on
--- realtime.messages. There is no Realtime server, so realtime.local_create_partitions() makes
--- the partitions. There is no safeupdate, so an UPDATE without WHERE is not refused.
+-- realtime.messages. There is no Realtime server, so realtime.local_create_partitions()
+-- creates the partitions. There is no safeupdate, so an UPDATE without WHERE is not refused.
 
 do $$
 declare
@@ -142,7 +142,7 @@ alter function auth.role() owner to supabase_auth_admin;
 alter function auth.email() owner to supabase_auth_admin;
 alter function auth.jwt() owner to supabase_auth_admin;
 
--- What changes the API's schema makes PostgREST, or what stands in for it, read it anew.
+-- After a change to the schema, tell PostgREST, or its stand-in, to reload it.
 create or replace function extensions.pgrst_ddl_watch()
   returns event_trigger
   language plpgsql
@@ -249,7 +249,7 @@ alter table realtime.messages owner to supabase_realtime_admin;
 alter table realtime.messages enable row level security;
 grant select, insert, update on realtime.messages to postgres, anon, authenticated, service_role;
 
--- Never fails its caller: what cannot be stored is lost with a warning.
+-- Never fails its caller: a message that cannot be stored is dropped with a warning.
 create or replace function realtime.send(
   payload jsonb,
   event text,
@@ -349,8 +349,8 @@ alter function realtime.broadcast_changes(text, text, text, text, text, record, 
   owner to supabase_realtime_admin;
 alter function realtime.topic() owner to supabase_realtime_admin;
 
--- Stands in for the Realtime server, which makes the partitions of yesterday to three days on
--- and drops those older than 72 hours. Call it at start and now and then: it may be asleep for days.
+-- Does what the Realtime server does: creates the partitions from yesterday to three days ahead
+-- and drops those older than 72 hours. Call it at start and regularly: a laptop may sleep for days.
 create or replace function realtime.local_create_partitions()
   returns void
   language plpgsql
@@ -364,7 +364,7 @@ declare
 begin
   for v_day in select v_today + offset_days from generate_series(-1, 3) as offset_days loop
     v_name := to_char(v_day, '"messages_"YYYY_MM_DD');
-    -- Nothing is locked when there is nothing to do.
+    -- Takes no lock if there is nothing to do.
     continue when to_regclass(format('realtime.%I', v_name)) is not null;
     execute format(
       'create table realtime.%I partition of realtime.messages
@@ -407,7 +407,7 @@ begin
     create extension if not exists plpgsql_check with schema extensions;
   end if;
 
-  -- pg_cron lives in one database of a server, and only where it is preloaded.
+  -- pg_cron works in one database of a server, and only if it is preloaded.
   if current_setting('cron.database_name', true) = current_database()
     and 'pg_cron' = any (
       string_to_array(replace(current_setting('shared_preload_libraries'), ' ', ''), ',')

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from silkline_local.gateway.http import BadBody, read_body
+from silkline_local.gateway.http import UnreadableBody, read_body
 
 
 @asynccontextmanager
@@ -16,7 +16,7 @@ async def serve() -> AsyncGenerator[tuple[str, int]]:
     async def answer(request: web.Request) -> web.Response:
         try:
             body = await read_body(request, largest_bytes=10, silent_seconds=0.2)
-        except BadBody as error:
+        except UnreadableBody as error:
             return web.Response(status=error.status, text=str(error))
         return web.Response(body=body)
 

@@ -1,8 +1,8 @@
-"""May this caller hear, or speak on, this private topic? The policies decide.
+"""Whether a caller may read or write a private topic, as the policies decide.
 
-Owns the probing of the policies on realtime.messages, as hosted Realtime does it: rows are
-inserted and looked for as the caller, in a transaction that is always rolled back. Answers are
-kept by the channel, not here.
+Owns the probing of the policies on realtime.messages, as hosted Realtime does it: rows are inserted
+and selected as the caller, in a transaction that is always rolled back. The channel caches the
+results, not this module.
 """
 
 import logging
@@ -15,7 +15,7 @@ import psycopg
 from psycopg import errors
 
 from silkline_local.gateway.callers import Caller
-from silkline_local.gateway.realtime.database import Connection, Database
+from silkline_local.gateway.realtime.database import Connection, RealtimeDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ SELECT = """
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Who asks about which topic; `headers` is JSON."""
+class TopicAccess:
+    """A caller and the topic that it wants to read or write; `headers` is JSON."""
 
     caller: Caller
     topic: str
@@ -63,14 +63,14 @@ class Asking:
 
 
 class Authorizer:
-    """Each question is one round trip. Both raise `Unanswered` when it cannot be asked."""
+    """Each check is one round trip. Raises `DatabaseUnavailable` if there is no answer."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: RealtimeDatabase) -> None:
         self._database = database
 
-    async def may_read(self, asking: Asking) -> bool:
-        """Say whether a row of this topic, put there by Realtime, is seen by the caller."""
-        parameters = asking.parameters()
+    async def may_read(self, access: TopicAccess) -> bool:
+        """Whether the caller can see a row of this topic that Realtime has inserted."""
+        parameters = access.parameters()
 
         async def probe(connection: Connection) -> bool:
             async with connection.pipeline():
@@ -81,11 +81,11 @@ class Authorizer:
                 await connection.execute('rollback')
             return await seen.fetchone() is not None
 
-        return await self._probe(probe, asking)
+        return await self._probe(probe, access)
 
-    async def may_write(self, asking: Asking) -> bool:
-        """Say whether the caller may insert a row of this topic."""
-        parameters = asking.parameters()
+    async def may_write(self, access: TopicAccess) -> bool:
+        """Whether the caller may insert a row of this topic."""
+        parameters = access.parameters()
 
         async def probe(connection: Connection) -> bool:
             async with connection.pipeline():
@@ -95,16 +95,16 @@ class Authorizer:
                 await connection.execute('rollback')
             return True
 
-        return await self._probe(probe, asking)
+        return await self._probe(probe, access)
 
-    async def _probe(self, probe: Probe, asking: Asking) -> bool:
+    async def _probe(self, probe: Probe, access: TopicAccess) -> bool:
         try:
-            return await self._database.ask(probe)
+            return await self._database.run(probe)
         except errors.InsufficientPrivilege:
             return False
         except (psycopg.DatabaseError, psycopg.InterfaceError, ValueError) as error:
             # A policy that fails, a role that does not exist, a topic with a zero byte.
             logger.warning(
-                'RlsPolicyError on %r as %r: %s', asking.topic, asking.caller.role, error
+                'RlsPolicyError on %r as %r: %s', access.topic, access.caller.role, error
             )
             return False

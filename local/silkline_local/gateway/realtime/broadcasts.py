@@ -1,6 +1,6 @@
 """Messages on their way to many sockets.
 
-Owns how one broadcast looks to clients of either protocol version, encoded once for each. Who
+Owns how a broadcast looks to clients of each protocol version; it is encoded once per version. Who
 gets it is decided by `channels.py`.
 """
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from silkline_local.gateway.realtime.frames import (
     NULL,
-    Version,
+    ProtocolVersion,
     encode,
     encode_user_broadcast,
     is_json,
@@ -21,8 +21,8 @@ PREFIX = 'realtime:'
 class Broadcast(Protocol):
     """What a channel delivers."""
 
-    def frame(self, version: Version) -> bytes | None:
-        """The frame for clients of that version; none when they cannot be told."""
+    def frame(self, version: ProtocolVersion) -> bytes | None:
+        """The frame for clients of that version; None if it cannot be sent to them."""
         ...
 
 
@@ -34,9 +34,9 @@ class TextBroadcast:
     def __init__(self, topic: str, payload: bytes) -> None:
         self._topic = PREFIX + topic
         self._payload = payload
-        self._frames: dict[Version, bytes] = {}
+        self._frames: dict[ProtocolVersion, bytes] = {}
 
-    def frame(self, version: Version) -> bytes | None:
+    def frame(self, version: ProtocolVersion) -> bytes | None:
         frame = self._frames.get(version)
         if frame is None:
             frame = encode(
@@ -47,9 +47,9 @@ class TextBroadcast:
 
 
 class UserBroadcast:
-    """A payload with its event beside it: bytes for version 2, put into JSON for version 1.
+    """A payload with a separate event: bytes for version 2, wrapped in JSON for version 1.
 
-    `id` is the row's when it came from the database.
+    `id` is that of the row if the message came from the database.
     """
 
     __slots__ = ('_event', '_frames', '_is_json', '_meta', '_payload', '_topic')
@@ -68,15 +68,15 @@ class UserBroadcast:
         self._payload = payload
         self._is_json = is_json
         self._meta = b'' if id is None else b'{"id":%b}' % quote(id)
-        self._frames: dict[Version, bytes | None] = {}
+        self._frames: dict[ProtocolVersion, bytes | None] = {}
 
-    def frame(self, version: Version) -> bytes | None:
+    def frame(self, version: ProtocolVersion) -> bytes | None:
         if version not in self._frames:
             self._frames[version] = self._encode(version)
         return self._frames[version]
 
-    def _encode(self, version: Version) -> bytes | None:
-        if version is Version.TWO:
+    def _encode(self, version: ProtocolVersion) -> bytes | None:
+        if version is ProtocolVersion.TWO:
             frame = encode_user_broadcast(
                 self._topic,
                 self._event,
@@ -99,7 +99,7 @@ class UserBroadcast:
 
 
 def text_payload(event: str, payload: bytes, *, meta: bytes = b'') -> bytes:
-    """What a text broadcast carries, around a payload that is JSON already."""
+    """Wrap a payload, which is JSON already, as a text broadcast."""
     return b'{"type":"broadcast","event":%b,"payload":%b%b}' % (
         quote(event),
         payload,

@@ -1,7 +1,7 @@
-"""Who listens to what: the joined channels of all sockets, by topic.
+"""The joined channels of all sockets, by topic.
 
-Owns membership and the handing out of broadcasts. Private and public channels of one name are
-two topics. Joining and leaving, and what else a client may do, are decided by `socket.py`.
+Owns membership and the delivery of broadcasts. A private and a public channel of the same name are
+two topics. `socket.py` decides about joining, leaving and everything else a client may do.
 """
 
 import asyncio
@@ -10,24 +10,24 @@ from typing import Protocol
 
 from silkline_local.gateway.callers import Caller
 from silkline_local.gateway.realtime.broadcasts import PREFIX, Broadcast
-from silkline_local.gateway.realtime.frames import Version
+from silkline_local.gateway.realtime.frames import ProtocolVersion
 
 
 class Subscriber(Protocol):
     """The socket that a channel was joined on; see `socket.py`."""
 
-    version: Version
+    version: ProtocolVersion
 
     def send(self, frame: bytes) -> None: ...
 
-    def send_system(self, channel: 'Channel', status: str, message: str) -> None: ...
+    def send_system(self, channel: 'JoinedChannel', status: str, message: str) -> None: ...
 
-    def shut_down(self, channel: 'Channel', message: str) -> None: ...
+    def shut_down(self, channel: 'JoinedChannel', message: str) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
-class Channel:
-    """One join of one socket. `may_write` is asked for at the first broadcast and then kept."""
+class JoinedChannel:
+    """One join of one socket. `may_write` is checked at the first broadcast and then cached."""
 
     socket: Subscriber
     topic: str
@@ -35,7 +35,7 @@ class Channel:
     caller: Caller
     is_private: bool
     wants_ack: bool
-    hears_itself: bool
+    receives_own: bool
     token: str | None = None
     may_write: bool | None = None
     expiry: asyncio.TimerHandle | None = None
@@ -54,12 +54,12 @@ class Hub:
     """All joined channels."""
 
     def __init__(self) -> None:
-        self._members: dict[tuple[bool, str], dict[Channel, None]] = {}
+        self._members: dict[tuple[bool, str], dict[JoinedChannel, None]] = {}
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: JoinedChannel) -> None:
         self._members.setdefault((channel.is_private, channel.topic), {})[channel] = None
 
-    def remove(self, channel: Channel) -> None:
+    def remove(self, channel: JoinedChannel) -> None:
         key = (channel.is_private, channel.topic)
         members = self._members.get(key)
         if members is None or channel not in members:
@@ -69,9 +69,14 @@ class Hub:
             del self._members[key]
 
     def deliver(
-        self, broadcast: Broadcast, *, topic: str, is_private: bool, sender: Channel | None = None
+        self,
+        broadcast: Broadcast,
+        *,
+        topic: str,
+        is_private: bool,
+        sender: JoinedChannel | None = None,
     ) -> None:
-        """Hand it to every member but the sender."""
+        """Send it to every member except the sender."""
         for channel in tuple(self._members.get((is_private, topic), ())):
             if channel is not sender:
                 channel.deliver(broadcast)

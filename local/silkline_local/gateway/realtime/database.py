@@ -1,7 +1,7 @@
-"""The few connections that Realtime asks questions over, and the partitions it looks after.
+"""The few connections that Realtime queries over, and the partitions that it creates.
 
-Owns the pool, its deadlines, and the telling apart of "the database said no" from "the database
-cannot be asked". What is asked is the business of `authorization.py`.
+Owns the pool, its deadlines, and the distinction between "the database said no" and "the database
+did not answer". The queries themselves are in `authorization.py`.
 """
 
 import asyncio
@@ -22,23 +22,23 @@ CONNECTIONS = 4
 WAIT_SECONDS = 3.0
 DEADLINE_SECONDS = 10.0
 SETTINGS = '-c statement_timeout=5s -c lock_timeout=2s'
-# Not once a day: a machine that was asleep has missed its midnights, and nobody tells it.
+# Not once a day: a machine that was asleep at midnight would not notice the new day.
 PARTITIONS_EVERY_SECONDS = 30.0
 
 Connection = psycopg.AsyncConnection[TupleRow]
 T = TypeVar('T')
 
 
-class Unanswered(Exception):
-    """The database could not be asked. Named as hosted Realtime names it, and never a yes."""
+class DatabaseUnavailable(Exception):
+    """The database did not answer, which never means yes. The code is hosted Realtime's."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f'{code}: {message}')
         self.message = message
 
 
-class Database:
-    """Enter it to ask; a question is asked again only if the connection had died meanwhile."""
+class RealtimeDatabase:
+    """Enter it to query; a query is repeated only if its connection had died in the meantime."""
 
     def __init__(self, url: str) -> None:
         self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
@@ -46,8 +46,8 @@ class Database:
             min_size=1,
             max_size=CONNECTIONS,
             timeout=WAIT_SECONDS,
-            # Given up soon, and begun anew by the next question: else the pool would be asleep
-            # between two attempts for minutes after the server is back.
+            # Short, because the next query starts another attempt; otherwise the pool could
+            # sleep between two attempts for minutes after the server is back.
             reconnect_timeout=WAIT_SECONDS,
             name='realtime',
             open=False,
@@ -71,38 +71,38 @@ class Database:
     ) -> None:
         await self._pool.close(timeout=1.0)
 
-    async def ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """Answer what `question` answers. Raises `Unanswered`, or the question's own error."""
+    async def run(self, query: Callable[[Connection], Awaitable[T]]) -> T:
+        """Return what `query` returns. Raises `DatabaseUnavailable`, or the query's own error."""
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                # After a restart of the server every pooled connection is dead once.
+                # After a restart of the server, every pooled connection is dead.
                 for _ in range(CONNECTIONS):
-                    with suppress(Broken):
-                        return await self._ask(question)
-                return await self._ask(question)
+                    with suppress(ConnectionBroken):
+                        return await self._run(query)
+                return await self._run(query)
         except errors.QueryCanceled as error:
-            raise Unanswered('QueryCanceled', str(error)) from error
+            raise DatabaseUnavailable('QueryCanceled', str(error)) from error
         except errors.CheckViolation as error:
-            raise Unanswered(
+            raise DatabaseUnavailable(
                 'MissingPartition', 'Realtime was unable to find the expected messages partition'
             ) from error
-        except (Broken, PoolTimeout, TimeoutError, psycopg.OperationalError) as error:
-            raise Unanswered(
+        except (ConnectionBroken, PoolTimeout, TimeoutError, psycopg.OperationalError) as error:
+            raise DatabaseUnavailable(
                 'UnableToConnectToProject',
                 'Realtime was unable to connect to the project database',
             ) from error
 
-    async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _run(self, query: Callable[[Connection], Awaitable[T]]) -> T:
         async with self._pool.connection() as connection:
             try:
-                return await question(connection)
+                return await query(connection)
             except psycopg.Error as error:
                 if connection.broken:
-                    raise Broken from error
+                    raise ConnectionBroken from error
                 raise
 
     async def keep_partitions(self, *, every_seconds: float = PARTITIONS_EVERY_SECONDS) -> None:
-        """Make the days' partitions, for ever: without them no message can be stored."""
+        """Create the partitions of the next days, forever: without them no message is stored."""
         while True:
             await asyncio.sleep(every_seconds)
             await self.create_partitions()
@@ -112,10 +112,10 @@ class Database:
             return await connection.execute('select realtime.local_create_partitions()')
 
         try:
-            await self.ask(create)
-        except (Unanswered, psycopg.Error) as error:
-            logger.warning('the partitions of realtime.messages were not made: %s', error)
+            await self.run(create)
+        except (DatabaseUnavailable, psycopg.Error) as error:
+            logger.warning('cannot create the partitions of realtime.messages: %s', error)
 
 
-class Broken(Exception):
-    """The connection died under a question."""
+class ConnectionBroken(Exception):
+    """The connection died during a query."""

@@ -1,7 +1,7 @@
-"""Rows of realtime.messages, made into broadcasts.
+"""Turns rows of realtime.messages into broadcasts.
 
-Owns which rows are told and to whom. A row that cannot be told is dropped with a line in the
-log, seldom repeated: hosted Realtime does the same, and no client can be answered here.
+Owns which rows are sent and to whom. A row that cannot be sent is dropped with a rate-limited line
+in the log, as hosted Realtime does: there is no client to answer.
 """
 
 import logging
@@ -9,29 +9,29 @@ import time
 
 from silkline_local.gateway.realtime.broadcasts import UserBroadcast
 from silkline_local.gateway.realtime.channels import Hub
-from silkline_local.gateway.realtime.pgoutput import Row
+from silkline_local.gateway.realtime.pgoutput import MessageRow
 
 logger = logging.getLogger(__name__)
 
-COMPLAIN_EVERY_SECONDS = 10.0
+LOG_EVERY_SECONDS = 10.0
 
 
 class Delivery:
-    """Hands the rows of the stream to the hub."""
+    """Passes the rows of the stream to the hub."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._complained_at = -COMPLAIN_EVERY_SECONDS
+        self._logged_at = -LOG_EVERY_SECONDS
         self._dropped = 0
 
-    def receive(self, row: Row) -> None:
+    def receive(self, row: MessageRow) -> None:
         topic, event, id = row.get('topic'), row.get('event'), row.get('id')
         payload, is_json = read_payload(row)
         private = row.get('private')
         if row.get('extension') != b'broadcast':
             return
         if topic is None or event is None or id is None or private is None or payload is None:
-            self._drop('it has no topic, event, payload or privacy')
+            self._drop('it has no topic, event, payload or private flag')
         else:
             name = topic.decode()
             self._hub.deliver(
@@ -43,14 +43,14 @@ class Delivery:
     def _drop(self, reason: str) -> None:
         self._dropped += 1
         now = time.monotonic()
-        if now - self._complained_at >= COMPLAIN_EVERY_SECONDS:
+        if now - self._logged_at >= LOG_EVERY_SECONDS:
             logger.warning(
                 'a database broadcast was dropped: %s (%d so far)', reason, self._dropped
             )
-            self._complained_at = now
+            self._logged_at = now
 
 
-def read_payload(row: Row) -> tuple[bytes | None, bool]:
+def read_payload(row: MessageRow) -> tuple[bytes | None, bool]:
     """The payload, and whether it is JSON; Postgres writes bytes as \\x and hexadecimal digits."""
     binary = row.get('binary_payload')
     if binary is not None:

@@ -1,8 +1,8 @@
 """Frames of the Phoenix protocol, both versions, and the bytes of a WebSocket around them.
 
-Version 1 is a JSON object per frame, version 2 a JSON array, or bytes for broadcasts. Owns both
-directions; what a frame means is decided by `socket.py`. References and payloads stay JSON text
-as the client wrote it: they are passed on, never rebuilt.
+Version 1 has a JSON object per frame, version 2 a JSON array, or bytes for broadcasts. Owns both
+directions; `socket.py` decides what a frame means. References and payloads stay the JSON text that
+the client wrote: they are passed on, never re-encoded.
 """
 
 import enum
@@ -26,10 +26,10 @@ EMPTY: Final = b'{}'
 
 
 class MalformedFrame(Exception):
-    """A frame that is not of the protocol; the message says what is wrong with it."""
+    """A frame that breaks the protocol; the message says how."""
 
 
-class Version(enum.Enum):
+class ProtocolVersion(enum.Enum):
     ONE = '1.0.0'
     TWO = '2.0.0'
 
@@ -44,8 +44,8 @@ class UserPush:
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
-    """One frame of a client. References are JSON, `payload` too unless there is a `push`."""
+class IncomingFrame:
+    """One frame of a client. References are JSON, and so is `payload` unless `push` is set."""
 
     join_ref: bytes
     ref: bytes
@@ -69,21 +69,21 @@ STRING_DECODER = msgspec.json.Decoder(str)
 RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
 
 
-def decode(version: Version, data: str | bytes) -> Incoming:
-    """Read one frame of a client. Raises `MalformedFrame`."""
+def decode(version: ProtocolVersion, data: str | bytes) -> IncomingFrame:
+    """Decode one frame of a client. Raises `MalformedFrame`."""
     try:
         if isinstance(data, bytes):
-            if version is Version.ONE:
+            if version is ProtocolVersion.ONE:
                 raise MalformedFrame('binary frames need vsn=2.0.0')
             return decode_push(data)
-        return decode_object(data) if version is Version.ONE else decode_array(data)
+        return decode_object(data) if version is ProtocolVersion.ONE else decode_array(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedFrame(str(error)) from error
 
 
-def decode_object(text: str) -> Incoming:
+def decode_object(text: str) -> IncomingFrame:
     frame = OBJECT_DECODER.decode(text)
-    return Incoming(
+    return IncomingFrame(
         join_ref=reference(frame.join_ref),
         ref=reference(frame.ref),
         topic=frame.topic,
@@ -92,11 +92,11 @@ def decode_object(text: str) -> Incoming:
     )
 
 
-def decode_array(text: str) -> Incoming:
+def decode_array(text: str) -> IncomingFrame:
     fields = ARRAY_DECODER.decode(text)
     if len(fields) < 5:
         raise MalformedFrame('a frame is [join_ref, ref, topic, event, payload]')
-    return Incoming(
+    return IncomingFrame(
         join_ref=reference(fields[0]),
         ref=reference(fields[1]),
         topic=STRING_DECODER.decode(fields[2]),
@@ -105,8 +105,8 @@ def decode_array(text: str) -> Incoming:
     )
 
 
-def decode_push(data: bytes) -> Incoming:
-    """Read kind 3: its lengths, the encoding, the fields, and the payload to the end."""
+def decode_push(data: bytes) -> IncomingFrame:
+    """Decode kind 3: lengths, encoding, fields, and the payload up to the end."""
     if len(data) < 7 or data[0] != USER_BROADCAST_PUSH:
         raise MalformedFrame('a binary frame is a user broadcast push (kind 3)')
     sizes = data[1:6]
@@ -120,7 +120,7 @@ def decode_push(data: bytes) -> Incoming:
     join_ref, ref, topic, event, metadata = fields
     if metadata:
         RAW_DECODER.decode(metadata)
-    return Incoming(
+    return IncomingFrame(
         join_ref=quote(join_ref.decode()),
         ref=quote(ref.decode()),
         topic=topic.decode(),
@@ -133,7 +133,7 @@ def decode_push(data: bytes) -> Incoming:
 
 
 def decode_payload(payload: bytes) -> object:
-    """Read the payload of a frame. Raises `MalformedFrame`: a number may be out of all range."""
+    """Decode the payload of a frame. Raises `MalformedFrame`, if only for a number too large."""
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -141,10 +141,10 @@ def decode_payload(payload: bytes) -> object:
 
 
 def encode(
-    version: Version, topic: str, event: str, payload: bytes, *, join_ref: bytes, ref: bytes
+    version: ProtocolVersion, topic: str, event: str, payload: bytes, *, join_ref: bytes, ref: bytes
 ) -> bytes:
-    """Build a text frame, ready for the wire."""
-    if version is Version.ONE:
+    """Build a text frame, ready to be written."""
+    if version is ProtocolVersion.ONE:
         body = b'{"topic":%b,"event":%b,"payload":%b,"ref":%b}' % (
             quote(topic),
             quote(event),
@@ -159,7 +159,7 @@ def encode(
 def encode_user_broadcast(
     topic: str, event: str, payload: bytes, *, metadata: bytes, is_json: bool
 ) -> bytes | None:
-    """Build kind 4, ready for the wire; none when a field is too long for its length byte."""
+    """Build kind 4, ready to be written; None if a field is too long for its length byte."""
     fields = (topic.encode(), event.encode(), metadata)
     if max(map(len, fields)) > LONGEST_FIELD_BYTES:
         return None
@@ -174,7 +174,7 @@ def encode_user_broadcast(
 
 
 def websocket_frame(opcode: int, body: bytes) -> bytes:
-    """Frame a whole message, unmasked as servers do, so that one copy serves every socket."""
+    """Frame a whole message, unmasked as servers do, so that one copy fits every socket."""
     size = len(body)
     if size < 126:
         header = bytes((0x80 | opcode, size))
@@ -186,7 +186,7 @@ def websocket_frame(opcode: int, body: bytes) -> bytes:
 
 
 def is_json(text: bytes) -> bool:
-    """Say whether the bytes are one JSON value that may stand inside a text frame."""
+    """Whether the bytes are one JSON value that can be put into a text frame."""
     try:
         text.decode()
         RAW_DECODER.decode(text)

@@ -1,9 +1,9 @@
-"""Joins of a channel: what a client asks for, on whose behalf, and whether it is granted.
+"""Joining a channel: what a client requests, as whom, and whether it may.
 
-Owns the reading of a join's payload and of the tokens in it, with hosted Realtime's tolerance:
-what cannot be read counts as not said. Presence may be asked for and is not there: such a join
-succeeds, and nobody is ever present. The order of the checks is hosted Realtime's: room, token,
-policies. Policies are asked by `authorization.py`; the channel itself is made by `socket.py`.
+Owns the reading of a join's payload and tokens, as tolerant as hosted Realtime: values that cannot
+be read count as missing. A join that asks for presence succeeds, and no one is ever present. The
+checks come in hosted Realtime's order: topic and channel count, token, policies.
+`authorization.py` checks the policies; `socket.py` creates the channel.
 """
 
 import time
@@ -13,9 +13,9 @@ from typing import cast
 import jwt
 
 from silkline_local.gateway.callers import BadToken, Caller, Callers
-from silkline_local.gateway.realtime.authorization import Asking, Authorizer
+from silkline_local.gateway.realtime.authorization import Authorizer, TopicAccess
 from silkline_local.gateway.realtime.broadcasts import PREFIX
-from silkline_local.gateway.realtime.database import Unanswered
+from silkline_local.gateway.realtime.database import DatabaseUnavailable
 from silkline_local.gateway.realtime.frames import decode_payload
 
 MOST_CHANNELS = 1000
@@ -23,14 +23,14 @@ LONGEST_TOPIC_BYTES = 1024
 
 
 class JoinRefused(Exception):
-    """The reason is for the client; `Code: what happened`, as hosted Realtime words it."""
+    """The message is for the client: `Code: what happened`, in hosted Realtime's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
     is_private: bool
     wants_ack: bool
-    hears_itself: bool
+    receives_own: bool
     wants_replication_ready: bool
     wants_changes: bool
     wants_replay: bool
@@ -46,7 +46,7 @@ def read_join(payload: bytes) -> JoinRequest:
     return JoinRequest(
         is_private=as_flag(config.get('private')),
         wants_ack=as_flag(broadcast.get('ack')),
-        hears_itself=as_flag(broadcast.get('self')),
+        receives_own=as_flag(broadcast.get('self')),
         wants_replication_ready=as_flag(broadcast.get('replication_ready')),
         wants_changes=isinstance(changes, list) and any(cast(list[object], changes)),
         wants_replay=isinstance(broadcast.get('replay'), dict),
@@ -54,8 +54,8 @@ def read_join(payload: bytes) -> JoinRequest:
     )
 
 
-def check_room(wire_topic: str, *, channels: int) -> None:
-    """Let no socket take more than its share. `channels` is how many it has joined."""
+def check_topic(wire_topic: str, *, channels: int) -> None:
+    """Refuse topics that no channel can have, and too many channels of one socket."""
     if wire_topic == PREFIX:
         raise JoinRefused('TopicNameRequired: You must provide a topic name')
     if len(wire_topic.encode()) > LONGEST_TOPIC_BYTES:
@@ -73,43 +73,43 @@ async def admit(
     callers: Callers,
     authorizer: Authorizer,
 ) -> Caller:
-    """Answer on whose behalf the channel may be joined: the token's, else the socket's key's."""
+    """Return the caller that joins: that of the token, else that of the socket's key."""
     caller = key_caller if request.token is None else check_token(callers, request.token)
     if request.wants_changes:
         raise JoinRefused('PostgresChangesNotSupported: the local stack has broadcasts only')
     if request.wants_replay:
         raise JoinRefused('UnableToReplayMessages: the local stack does not replay broadcasts')
     if request.is_private:
-        await check_read(authorizer, Asking(caller, topic, headers))
+        await check_read(authorizer, TopicAccess(caller, topic, headers))
     return caller
 
 
-async def check_read(authorizer: Authorizer, asking: Asking) -> None:
+async def check_read(authorizer: Authorizer, access: TopicAccess) -> None:
     try:
-        may_read = await authorizer.may_read(asking)
-    except Unanswered as error:
+        may_read = await authorizer.may_read(access)
+    except DatabaseUnavailable as error:
         raise JoinRefused(str(error)) from error
     if not may_read:
         raise JoinRefused(
             'Unauthorized: You do not have permissions to read from this Channel topic: '
-            + asking.topic
+            + access.topic
         )
 
 
 def read_token(value: object) -> str | None:
-    """A token to check; API keys of the newer form stand for the socket's own key."""
+    """The token to check; None if it is an API key of the newer form, or not a string."""
     return value if isinstance(value, str) and not value.startswith('sb_') else None
 
 
 def check_token(callers: Callers, token: str) -> Caller:
-    """The caller that a token names, now. Raises `JoinRefused`."""
+    """The caller of a token that is valid now. Raises `JoinRefused`."""
     try:
         caller = callers.by_token(token)
     except BadToken as error:
         if isinstance(error.__cause__, jwt.InvalidSignatureError):
             raise JoinRefused('JwtSignatureError: Failed to validate JWT signature') from error
         raise JoinRefused('MalformedJWT: The token provided is not a valid JWT') from error
-    # The caller has a role in any case; whether the token names one, only the token tells.
+    # The caller always has a role; only the token shows whether it names one.
     claims = jwt.decode(token, options={'verify_signature': False})
     if caller.expires_at is None or 'role' not in claims:
         raise JoinRefused('InvalidJWTToken: Fields `role` and `exp` are required in JWT')

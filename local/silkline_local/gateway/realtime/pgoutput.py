@@ -1,7 +1,7 @@
-"""What Postgres tells a logical replication client: the `pgoutput` messages, protocol 1.
+"""What Postgres sends to a logical replication client: `pgoutput` messages, protocol 1.
 
-Owns their decoding, and the replies a client owes. Only inserts into realtime.messages come out;
-where the bytes come from is `stream.py`'s business.
+Owns their decoding, and the status replies of a client. Only inserts into realtime.messages are
+returned. `stream.py` reads the bytes.
 """
 
 import struct
@@ -16,11 +16,11 @@ INSERT = ord('I')
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
 
-Row = dict[str, bytes | None]
+MessageRow = dict[str, bytes | None]
 
 
 class MalformedStream(Exception):
-    """Bytes that are not pgoutput's: the stream is started anew."""
+    """Bytes that are not pgoutput: the stream is restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class WalData:
 
 
 def decode_envelope(data: bytes) -> Keepalive | WalData:
-    """Read what a walsender sends: WAL, or a sign of life."""
+    """Decode what a walsender sends: WAL, or a keepalive."""
     try:
         if data[0] == WAL_DATA:
             start, end = struct.unpack_from('>QQ', data, 1)
@@ -50,19 +50,19 @@ def decode_envelope(data: bytes) -> Keepalive | WalData:
 
 
 def encode_status(position: int) -> bytes:
-    """Tell the walsender that all up to `position` has been dealt with."""
+    """The reply that everything up to `position` has been handled."""
     now = int((time.time() - EPOCH) * 1_000_000)
     return struct.pack('>cQQQqB', b'r', position, position, position, now, 0)
 
 
-class Decoder:
-    """Remembers the columns of each relation, as the protocol asks."""
+class RowDecoder:
+    """Remembers the columns of each relation, as the protocol requires."""
 
     def __init__(self) -> None:
         self._relations: dict[int, tuple[str, ...]] = {}
 
-    def decode(self, message: bytes) -> Row | None:
-        """The inserted row of realtime.messages or of a partition, or none."""
+    def decode(self, message: bytes) -> MessageRow | None:
+        """The row inserted into realtime.messages or a partition of it, or None."""
         try:
             if message[0] == INSERT:
                 return self._decode_insert(message)
@@ -83,12 +83,12 @@ class Decoder:
             column, at = read_string(message, at + 1)
             columns.append(column)
             at += 8
-        # Oids are used again: what is known of an old table must go.
+        # Oids are reused: drop what is known of an earlier table.
         self._relations.pop(relation, None)
         if schema == 'realtime' and name.startswith('messages'):
             self._relations[relation] = tuple(columns)
 
-    def _decode_insert(self, message: bytes) -> Row | None:
+    def _decode_insert(self, message: bytes) -> MessageRow | None:
         (relation,) = struct.unpack_from('>I', message, 1)
         columns = self._relations.get(relation)
         if columns is None:
@@ -97,7 +97,7 @@ class Decoder:
         if count != len(columns):
             raise ValueError(f'{count} values for {len(columns)} columns')
         at = 8
-        row: Row = {}
+        row: MessageRow = {}
         for column in columns:
             kind = message[at]
             at += 1

@@ -1,7 +1,8 @@
 """Broadcasts over HTTP: many messages in one request, or one message named by its path.
 
-Owns the reading of both forms and their answers. A private message needs the right to write on
-its topic, asked anew for each request; the batch drops what lacks it, the single form says so.
+Owns the reading of both forms and their responses. A private message needs the right to write to
+its topic, which is checked for each request. Without it, a batch drops the message, and the single
+form is refused.
 """
 
 import asyncio
@@ -11,16 +12,16 @@ import msgspec
 from aiohttp import hdrs, web
 
 from silkline_local.gateway.callers import BadToken, Caller, Callers
-from silkline_local.gateway.http import BadBody, Refusal, encode_headers, read_body
-from silkline_local.gateway.realtime.authorization import Asking, Authorizer
+from silkline_local.gateway.http import Refusal, UnreadableBody, encode_headers, read_body
+from silkline_local.gateway.realtime.authorization import Authorizer, TopicAccess
 from silkline_local.gateway.realtime.broadcasts import TextBroadcast, UserBroadcast, text_payload
 from silkline_local.gateway.realtime.channels import Hub
-from silkline_local.gateway.realtime.database import Unanswered
+from silkline_local.gateway.realtime.database import DatabaseUnavailable
 from silkline_local.gateway.realtime.frames import NULL
 
 LARGEST_BYTES = 8 * 1024 * 1024
 
-# What Ecto, which reads a batch for hosted Realtime, takes for a boolean.
+# The values that Ecto, which reads a batch for hosted Realtime, accepts as booleans.
 TRUE = (b'true', b'"true"', b'"1"')
 FALSE = (b'false', b'"false"', b'"0"', NULL)
 
@@ -30,7 +31,7 @@ LIST_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
 Errors = dict[str, list[str]]
 
 
-class Message(msgspec.Struct):
+class BroadcastMessage(msgspec.Struct):
     topic: str
     event: str
     payload: bytes
@@ -48,7 +49,7 @@ class RestBroadcast:
         router.add_post('/realtime/v1/api/broadcast/{topic}/events/{event}', self.send_one)
 
     async def send_many(self, request: web.Request) -> web.StreamResponse:
-        """Answer 202, whoever hears it; private messages that may not be sent are dropped."""
+        """Answer 202, whether or not anyone listens; drop private messages without permission."""
         caller = self._caller(request)
         messages = read_messages(await read(request))
         allowed: dict[str, bool] = {}
@@ -63,12 +64,12 @@ class RestBroadcast:
                 topic=message.topic,
                 is_private=message.is_private,
             )
-            # A long batch must not keep the others from their turn.
+            # A long batch must not block other tasks.
             await asyncio.sleep(0)
         return web.Response(status=202)
 
     async def send_one(self, request: web.Request) -> web.StreamResponse:
-        """Answer 202 once the message is on its way, or why it is not."""
+        """Answer 202 once the message is sent, or say why it is not."""
         caller = self._caller(request)
         content_type = request.headers.get(hdrs.CONTENT_TYPE, 'application/json')
         if not content_type.startswith(('application/json', 'application/octet-stream')):
@@ -87,8 +88,8 @@ class RestBroadcast:
         is_private = request.query.get('private') == 'true'
         if is_private:
             try:
-                may_write = await self._authorizer.may_write(asking(request, caller, topic))
-            except Unanswered as error:
+                may_write = await self._authorizer.may_write(topic_access(request, caller, topic))
+            except DatabaseUnavailable as error:
                 raise Refusal(422, {'message': error.message}) from error
             if not may_write:
                 raise Refusal(403, {'message': 'Unauthorized'})
@@ -110,40 +111,40 @@ class RestBroadcast:
 
     async def _may_write(self, request: web.Request, caller: Caller, topic: str) -> bool:
         try:
-            return await self._authorizer.may_write(asking(request, caller, topic))
-        except Unanswered:
+            return await self._authorizer.may_write(topic_access(request, caller, topic))
+        except DatabaseUnavailable:
             return False
 
 
-def asking(request: web.Request, caller: Caller, topic: str) -> Asking:
+def topic_access(request: web.Request, caller: Caller, topic: str) -> TopicAccess:
     headers = encode_headers(
         (name, value)
         for name, value in request.headers.items()
         if name.lower() not in ('apikey', 'authorization', 'x-api-key', 'cookie')
     ).decode()
-    return Asking(caller=caller, topic=topic, headers=headers)
+    return TopicAccess(caller=caller, topic=topic, headers=headers)
 
 
 async def read(request: web.Request) -> bytes:
     try:
         return await read_body(request, largest_bytes=LARGEST_BYTES)
-    except BadBody as error:
+    except UnreadableBody as error:
         raise Refusal(error.status, {'message': str(error)}) from error
 
 
 def read_json(body: bytes) -> bytes:
-    """The payload of a single message: an object, or anything else under `_json`."""
+    """The payload of a single message: an object, or any other value under `_json`."""
     try:
         body.decode()
         value = bytes(msgspec.json.decode(body, type=msgspec.Raw)) if body.strip() else b'{}'
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, {'message': 'the body is not JSON'}) from error
-    # Plug, which reads the body for hosted Realtime, wraps what is no object.
+    # Plug, which reads the body for hosted Realtime, wraps values that are not objects.
     return value if value.startswith(b'{') else b'{"_json":%b}' % value
 
 
-def read_messages(body: bytes) -> list[Message]:
-    """The messages of a batch. Raises a refusal that names what is wrong with each."""
+def read_messages(body: bytes) -> list[BroadcastMessage]:
+    """The messages of a batch. Raises a refusal that says what is wrong with each."""
     try:
         body.decode()
         raw = OBJECT_DECODER.decode(body).get('messages')
@@ -155,8 +156,8 @@ def read_messages(body: bytes) -> list[Message]:
         raise unprocessable({'messages': ['is invalid']}) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, {'message': 'the body is not JSON'}) from error
-    messages: list[Message] = []
-    complaints: list[Errors] = []
+    messages: list[BroadcastMessage] = []
+    all_errors: list[Errors] = []
     for item in fields:
         errors: Errors = {}
         topic = read_field(item, 'topic', errors)
@@ -165,17 +166,17 @@ def read_messages(body: bytes) -> list[Message]:
         private = bytes(item.get('private', NULL))
         if private not in (*TRUE, *FALSE):
             errors['private'] = ['is invalid']
-        complaints.append(errors)
+        all_errors.append(errors)
         messages.append(
-            Message(
+            BroadcastMessage(
                 msgspec.json.decode(topic) if topic else '',
                 msgspec.json.decode(event) if event else '',
                 payload,
                 private in TRUE,
             )
         )
-    if any(complaints):
-        raise unprocessable({'messages': complaints})
+    if any(all_errors):
+        raise unprocessable({'messages': all_errors})
     return messages
 
 

@@ -1,7 +1,7 @@
-"""Realtime behind `/realtime/v1`: the handshake, and the parts that run beside the sockets.
+"""Realtime under `/realtime/v1`: the handshake, and the background tasks.
 
-Owns what lives as long as the server does: sockets, the stream of database broadcasts, upkeep.
-A client's frames are `socket.py`'s business, broadcasts over HTTP `rest_broadcast.py`'s.
+Owns what lives as long as the server: the sockets, the stream of database broadcasts, maintenance.
+`socket.py` handles the frames of a client, `rest_broadcast.py` broadcasts over HTTP.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from aiohttp import WSCloseCode, hdrs, web
 from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.http import Refusal, encode_headers
 from silkline_local.gateway.realtime.authorization import Authorizer
-from silkline_local.gateway.realtime.channels import Channel, Hub
-from silkline_local.gateway.realtime.database import Database
+from silkline_local.gateway.realtime.channels import Hub, JoinedChannel
+from silkline_local.gateway.realtime.database import RealtimeDatabase
 from silkline_local.gateway.realtime.delivery import Delivery
-from silkline_local.gateway.realtime.frames import Version
+from silkline_local.gateway.realtime.frames import ProtocolVersion
 from silkline_local.gateway.realtime.rest_broadcast import RestBroadcast
-from silkline_local.gateway.realtime.socket import Services, Socket
+from silkline_local.gateway.realtime.socket import Socket, SocketServices
 from silkline_local.gateway.realtime.stream import DatabaseStream
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 LARGEST_MESSAGE_BYTES = 3 * 1024 * 1024 + 64 * 1024
 MOST_SOCKETS = 10_000
 PING_SECONDS = 25.0
-# How long the start waits for the stream: a transaction that is open may hold it up.
+# How long the start waits for the stream, which an open transaction may delay.
 STREAM_SECONDS = 5.0
 READY_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
@@ -38,7 +38,7 @@ RESTART_SECONDS = 1.0
 
 
 class Realtime:
-    """Enter it to start the stream and the upkeep; leaving it closes every socket."""
+    """Enter it to start the stream and the maintenance; leaving it closes every socket."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class Realtime:
         self._callers = callers
         self._ping_seconds = ping_seconds
         self._sockets: set[Socket] = set()
-        # Channels that asked to be told when the stream is up, and until when they wait.
-        self._expectant: dict[Channel, float] = {}
-        self._database = Database(database_url)
+        # Channels that asked for a message when the stream is up, with their deadlines.
+        self._awaiting_stream: dict[JoinedChannel, float] = {}
+        self._database = RealtimeDatabase(database_url)
         self._hub = Hub()
         delivery = Delivery(self._hub)
         self._stream = DatabaseStream(database_url, delivery.receive, on_up=self._announce_stream)
         authorizer = Authorizer(self._database)
-        self._services = Services(
+        self._services = SocketServices(
             callers=callers,
             hub=self._hub,
             authorizer=authorizer,
@@ -104,14 +104,14 @@ class Realtime:
         self._rest.add_routes(router)
 
     async def open_socket(self, request: web.Request) -> web.StreamResponse:
-        """Check key and version before the upgrade, then serve the client until it goes."""
+        """Check key and version before the upgrade, then serve the client until it leaves."""
         key = (
             request.headers.get('x-api-key')
             or request.headers.get('apikey')
             or request.query.get('apikey')
         )
         caller = self._callers.by_key(key, user_agent=request.headers.get(hdrs.USER_AGENT, ''))
-        version = read_version(request.query.get('vsn', Version.ONE.value))
+        version = read_version(request.query.get('vsn', ProtocolVersion.ONE.value))
         if len(self._sockets) >= MOST_SOCKETS:
             raise Refusal(429, {'error': f'more than {MOST_SOCKETS} sockets are open'})
         response = web.WebSocketResponse(
@@ -138,49 +138,49 @@ class Realtime:
             self._sockets.discard(socket)
         return response
 
-    def _await_stream(self, channel: Channel) -> None:
-        self._expectant[channel] = time.monotonic() + READY_SECONDS
+    def _await_stream(self, channel: JoinedChannel) -> None:
+        self._awaiting_stream[channel] = time.monotonic() + READY_SECONDS
         if self._stream.is_up:
             self._announce_stream()
 
     def _announce_stream(self) -> None:
-        for channel in self._expectant:
+        for channel in self._awaiting_stream:
             channel.socket.send_system(channel, 'ok', 'Replication connection established')
-        self._expectant.clear()
+        self._awaiting_stream.clear()
 
     async def _sweep(self) -> None:
-        """Look after the clients that do nothing: no timer of their own is needed."""
+        """Check for stalled clients and passed deadlines, so that no socket needs a timer."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = time.monotonic()
             for socket in tuple(self._sockets):
-                socket.outbox.cut_if_stalled(now)
-            for channel, deadline in tuple(self._expectant.items()):
+                socket.outbox.disconnect_if_stalled(now)
+            for channel, deadline in tuple(self._awaiting_stream.items()):
                 if now > deadline:
-                    del self._expectant[channel]
+                    del self._awaiting_stream[channel]
                     channel.socket.shut_down(
                         channel, 'Replication connection was not established in time'
                     )
 
     async def close_sockets(self, _: web.Application | None = None) -> None:
-        """Say goodbye to every client: for `on_shutdown`, since aiohttp waits for handlers."""
+        """Close every socket. For `on_shutdown`, because aiohttp waits for handlers."""
         async with asyncio.TaskGroup() as group:
             for socket in tuple(self._sockets):
                 group.create_task(socket.close(WSCloseCode.GOING_AWAY, 'the server is stopping'))
 
 
-def read_version(asked: str) -> Version:
+def read_version(asked: str) -> ProtocolVersion:
     try:
-        return Version(asked)
+        return ProtocolVersion(asked)
     except ValueError as error:
-        known = ' and '.join(version.value for version in Version)
+        known = ' or '.join(version.value for version in ProtocolVersion)
         raise Refusal(
-            400, {'error': f'vsn {asked!r} is not spoken here', 'hint': f'There are {known}.'}
+            400, {'error': f'vsn {asked!r} is not supported', 'hint': f'Use {known}.'}
         ) from error
 
 
 def x_headers(request: web.Request) -> str:
-    """What policies may read of the handshake, as JSON: the headers that begin with x-."""
+    """The headers of the handshake that policies may read, as JSON: those that begin with x-."""
     return encode_headers(
         (name, value)
         for name, value in request.headers.items()
@@ -189,12 +189,12 @@ def x_headers(request: web.Request) -> str:
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` for ever; if it dies, say so and start it again."""
+    """Run `work` forever; if it fails, log it and start it again."""
     while True:
         try:
             await work()
         except Exception:
-            logger.exception('%s died and is started again', name)
+            logger.exception('%s failed and is restarted', name)
         await asyncio.sleep(RESTART_SECONDS)
 
 

@@ -1,8 +1,8 @@
-"""Committed rows of realtime.messages, as they are committed.
+"""Rows of realtime.messages, as they are committed.
 
-Owns the replication connection: a temporary slot, the walsender protocol over libpq, and coming
-back after the server was away. What was committed meanwhile is not told. What the
-bytes mean is `pgoutput.py`'s business, who gets a row is `channels.py`'s.
+Owns the replication connection: a temporary slot, the walsender protocol over libpq, and
+reconnecting after an outage. Rows that are committed while it is disconnected are not delivered.
+`pgoutput.py` decodes the bytes; `delivery.py` decides who gets a row.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from psycopg import pq
 from psycopg.rows import TupleRow
 
 from silkline_local.gateway.realtime.pgoutput import (
-    Decoder,
     Keepalive,
     MalformedStream,
-    Row,
+    MessageRow,
+    RowDecoder,
     decode_envelope,
     encode_status,
 )
@@ -28,23 +28,23 @@ logger = logging.getLogger(__name__)
 
 PUBLICATION = 'supabase_realtime_messages_publication'
 STATUS_EVERY_SECONDS = 10.0
-# While there is news, so that WAL does not pile up.
+# After new rows, so that WAL does not pile up.
 PROGRESS_EVERY_SECONDS = 1.0
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
-# Rows handled before others get a turn.
+# Rows handled before other tasks get a turn.
 BATCH = 50
 
 
 class StreamEnded(Exception):
-    """The server ended the stream; it is started anew."""
+    """The server ended the stream; it is restarted."""
 
 
 class DatabaseStream:
-    """`follow` calls `receive` for each row; `is_up` says whether rows are being told now."""
+    """`follow` calls `receive` for each row; `is_up` says whether rows are arriving now."""
 
     def __init__(
-        self, url: str, receive: Callable[[Row], None], *, on_up: Callable[[], None]
+        self, url: str, receive: Callable[[MessageRow], None], *, on_up: Callable[[], None]
     ) -> None:
         self._url = url
         self._receive = receive
@@ -56,19 +56,19 @@ class DatabaseStream:
         return self.up.is_set()
 
     async def follow(self) -> None:
-        """Stream for ever, starting anew whenever the connection ends."""
+        """Stream forever; reconnect whenever the connection ends."""
         delay = FIRST_RETRY_SECONDS
-        is_known_away = False
+        is_logged = False
         while True:
             try:
                 await self._follow_once()
             except (psycopg.Error, StreamEnded, MalformedStream, TimeoutError) as error:
-                if self.is_up or not is_known_away:
+                if self.is_up or not is_logged:
                     logger.warning(
-                        'database broadcasts stopped, trying again: %s',
+                        'database broadcasts stopped, retrying: %s',
                         str(error).strip().partition('\n')[0],
                     )
-                is_known_away = True
+                is_logged = True
             if self.is_up:
                 delay = FIRST_RETRY_SECONDS
             self.up.clear()
@@ -82,27 +82,27 @@ class DatabaseStream:
             replication='database',
             application_name='realtime_replication_connection',
             client_encoding='UTF8',
-            # As `delivery.py` reads bytes, whatever the database was told to prefer.
+            # The format that `delivery.py` reads, whatever the database is set to.
             options='-c bytea_output=hex',
             connect_timeout=5,
         )
         try:
             slot = f'supabase_realtime_messages_{uuid4().hex}'
-            # Waits for the transactions that are under way; hence no timeout here.
+            # No timeout: it waits until all running transactions have ended.
             creation = (
                 f'CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT'
             )
             await connection.execute(creation.encode())
-            await Walsender(connection.pgconn, self._receive, on_up=self._come_up).run(
+            await Walsender(connection.pgconn, self._receive, on_up=self._announce).run(
                 f'START_REPLICATION SLOT {slot} LOGICAL 0/0'
                 f" (proto_version '1', publication_names '{PUBLICATION}')"
             )
         finally:
             await connection.close()
 
-    def _come_up(self) -> None:
+    def _announce(self) -> None:
         self.up.set()
-        logger.info('database broadcasts are flowing')
+        logger.info('database broadcasts are streaming')
         self._on_up()
 
 
@@ -112,7 +112,7 @@ class Walsender:
     def __init__(
         self,
         connection: pq.abc.PGconn,
-        receive: Callable[[Row], None],
+        receive: Callable[[MessageRow], None],
         *,
         on_up: Callable[[], None],
     ) -> None:
@@ -120,10 +120,10 @@ class Walsender:
         self._receive = receive
         self._on_up = on_up
         self._readable = asyncio.Event()
-        self._decoder = Decoder()
+        self._decoder = RowDecoder()
         self._position = 0
-        self._told = 0
-        self._told_at = time.monotonic()
+        self._reported = 0
+        self._reported_at = time.monotonic()
 
     async def run(self, command: str) -> None:
         loop = asyncio.get_running_loop()
@@ -162,14 +162,14 @@ class Walsender:
                 handled += 1
                 if handled % BATCH == 0:
                     await asyncio.sleep(0)
-            silent_seconds = time.monotonic() - self._told_at
+            silent_seconds = time.monotonic() - self._reported_at
             if silent_seconds >= (
-                STATUS_EVERY_SECONDS if self._told == self._position else PROGRESS_EVERY_SECONDS
+                STATUS_EVERY_SECONDS if self._reported == self._position else PROGRESS_EVERY_SECONDS
             ):
-                self._tell()
+                self._report()
 
     async def _read(self) -> None:
-        """Wait until there is something to read, or a status is due."""
+        """Wait until there is something to read, or a status report is due."""
         self._readable.clear()
         try:
             async with asyncio.timeout(PROGRESS_EVERY_SECONDS):
@@ -183,15 +183,15 @@ class Walsender:
         self._position = max(self._position, envelope.position)
         if isinstance(envelope, Keepalive):
             if envelope.wants_reply:
-                self._tell()
+                self._report()
             return
         row = self._decoder.decode(envelope.message)
         if row is not None:
             self._receive(row)
 
-    def _tell(self) -> None:
-        """Say how far all has been dealt with, so that the server can let go of its WAL."""
-        self._told_at = time.monotonic()
-        self._told = self._position
+    def _report(self) -> None:
+        """Report the position up to which all is handled, so that the server can free its WAL."""
+        self._reported_at = time.monotonic()
+        self._reported = self._position
         self._connection.put_copy_data(encode_status(self._position))
         self._connection.flush()

@@ -1,6 +1,6 @@
 """The database behind the routes: its connections, its schema, and its errors as refusals.
 
-The two kinds of request, `calls.py` and `tables.py`, are written in terms of this.
+Both kinds of request, `calls.py` and `tables.py`, use it.
 """
 
 import asyncio
@@ -16,29 +16,34 @@ from psycopg.pq.abc import PGresult
 
 from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest import errors
-from silkline_local.gateway.rest.database.connection import Command, Connection, Lost, Unreachable
-from silkline_local.gateway.rest.database.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.database.connection import (
+    ConnectionLost,
+    DatabaseUnreachable,
+    PipelineConnection,
+    Statement,
+)
+from silkline_local.gateway.rest.database.pool import ConnectionPool, PoolExhausted
 from silkline_local.gateway.rest.database.schema_cache import SchemaCache
-from silkline_local.gateway.rest.database.transaction import Row, Setting, run
-from silkline_local.gateway.rest.database.watcher import Watcher
+from silkline_local.gateway.rest.database.transaction import ResultRow, TransactionSettings, run
+from silkline_local.gateway.rest.database.watcher import SchemaWatcher
 from silkline_local.gateway.rest.query.sql import identifier
-from silkline_local.gateway.rest.request import Asked, cookies_json, headers_json
+from silkline_local.gateway.rest.request import ParsedRequest, cookies_json, headers_json
 
 EXTRA_SEARCH_PATH = ('public', 'extensions')
-TIMEZONES = Command(b'SELECT json_agg(name) FROM pg_catalog.pg_timezone_names')
+TIMEZONES = Statement(b'SELECT json_agg(name) FROM pg_catalog.pg_timezone_names')
 
 T = TypeVar('T')
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What one transaction does, and how; `check` may refuse its result."""
+class TransactionWork:
+    """What one transaction runs, and how; `check` may refuse its result."""
 
-    commands: Sequence[Command]
+    statements: Sequence[Statement]
     is_read_only: bool = True
     isolation: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
-    check: Callable[[Row], Refusal | None] | None = None
+    check: Callable[[ResultRow], Refusal | None] | None = None
 
 
 class Backend:
@@ -49,8 +54,10 @@ class Backend:
     ) -> None:
         self.schemas = tuple(schemas)
         self.max_rows = max_rows
-        self._pool = Pool(database_url, size=pool_size)
-        self._watcher = Watcher(database_url, self.schemas, on_change=self._pool.forget_statements)
+        self._pool = ConnectionPool(database_url, size=pool_size)
+        self._watcher = SchemaWatcher(
+            database_url, self.schemas, on_change=self._pool.forget_statements
+        )
         self._search_paths = {
             schema: ', '.join(
                 identifier(name) for name in dict.fromkeys((schema, *EXTRA_SEARCH_PATH))
@@ -84,31 +91,31 @@ class Backend:
             raise errors.no_schema_cache()
         return self._watcher.cache
 
-    async def timezone(self, asked: Asked) -> str | None:
-        """The preferred time zone, if there is one of that name."""
-        preferred = asked.preferences.timezone
+    async def timezone(self, parsed: ParsedRequest) -> str | None:
+        """The preferred time zone, if Postgres knows it."""
+        preferred = parsed.preferences.timezone
         if preferred is None:
             return None
         if self._timezones is None:
-            # Listing them takes Postgres a tenth of a second: not before somebody asks.
-            async def list_timezones(connection: Connection) -> bytes | None:
+            # Listing them takes Postgres a tenth of a second, so only when a request needs it.
+            async def list_timezones(connection: PipelineConnection) -> bytes | None:
                 return (await connection.run([TIMEZONES]))[0].get_value(0, 0)
 
-            names = await self._with_connection(asked, list_timezones)
+            names = await self._with_connection(parsed, list_timezones)
             self._timezones = msgspec.json.decode(names or b'[]', type=frozenset[str])
         return preferred if preferred in self._timezones else None
 
     async def run(
-        self, request: web.Request, asked: Asked, work: Work
-    ) -> tuple[Row, list[PGresult]]:
-        """Do the work in one transaction, as the caller; raise `Refusal` for all that fails."""
-        of_role, isolation = self.cache.role_settings(asked.caller.role)
-        setting = Setting(
-            search_path=self._search_paths[asked.schema],
-            role=asked.caller.role.encode(),
-            claims=asked.caller.claims.encode(),
-            method=asked.method.encode(),
-            path=asked.path.encode(),
+        self, request: web.Request, parsed: ParsedRequest, work: TransactionWork
+    ) -> tuple[ResultRow, list[PGresult]]:
+        """Run the work in one transaction as the caller; raise `Refusal` for every failure."""
+        of_role, isolation = self.cache.role_settings(parsed.caller.role)
+        settings = TransactionSettings(
+            search_path=self._search_paths[parsed.schema],
+            role=parsed.caller.role.encode(),
+            claims=parsed.caller.claims.encode(),
+            method=parsed.method.encode(),
+            path=parsed.path.encode(),
             headers=headers_json(request),
             cookies=cookies_json(request),
             of_role=of_role,
@@ -117,25 +124,27 @@ class Backend:
             isolation=work.isolation or isolation,
         )
         return await self._with_connection(
-            asked, lambda connection: run(connection, setting, work.commands, check=work.check)
+            parsed, lambda connection: run(connection, settings, work.statements, check=work.check)
         )
 
-    async def _with_connection(self, asked: Asked, do: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _with_connection(
+        self, parsed: ParsedRequest, do: Callable[[PipelineConnection], Awaitable[T]]
+    ) -> T:
         try:
             try:
                 async with self._pool.connection() as connection:
                     return await do(connection)
-            except Lost as lost:
+            except ConnectionLost as lost:
                 if not lost.was_refused:
                     raise
-            # It ended before anything was done, while it lay idle most likely.
+            # The connection ended before anything was done, probably while idle: try another.
             async with self._pool.connection() as connection:
                 return await do(connection)
         except errors.DatabaseError as error:
-            raise errors.from_database(error, is_anonymous=asked.caller.is_anonymous) from error
-        except Unreachable as error:
+            raise errors.from_database(error, is_anonymous=parsed.caller.is_anonymous) from error
+        except DatabaseUnreachable as error:
             raise errors.unreachable(str(error)) from error
-        except Lost as error:
+        except ConnectionLost as error:
             raise errors.connection_lost(str(error)) from error
-        except PoolTimeout as error:
+        except PoolExhausted as error:
             raise errors.pool_timeout() from error

@@ -1,7 +1,7 @@
-"""Errors as PostgREST words them: code, message, details, hint, and the status that goes with it.
+"""Errors in PostgREST's words: code, message, details, hint, and the status that goes with them.
 
-Owns the map from SQLSTATE to HTTP and the codes PGRSTnnn. Everything here answers a `Refusal`;
-raising it is up to whoever met the error.
+Owns the map from SQLSTATE to HTTP status and the codes PGRSTnnn. Everything here returns a
+`Refusal`; the caller raises it.
 """
 
 import re
@@ -13,7 +13,7 @@ from silkline_local.gateway.http import Refusal
 
 BEARER = {'WWW-Authenticate': 'Bearer'}
 
-# The longest prefix decides; what has none is the caller's mistake.
+# The longest prefix decides; any other code is a 400.
 STATUS_BY_SQLSTATE = {
     '08': 503,
     '09': 500,
@@ -49,12 +49,12 @@ STATUS_BY_SQLSTATE = {
 MISSING_ROLE = re.compile(r'role .* does not exist', re.DOTALL)
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 HEADER_VALUE = re.compile(r'[^\x00-\x08\x0a-\x1f\x7f]*')
-# Set by the server itself: another value would break the answer's framing.
+# Set by the server itself: another value would break the framing of the response.
 FRAMING = frozenset({'content-length', 'transfer-encoding', 'connection'})
 
 
 class DatabaseError(Exception):
-    """What Postgres answered instead of a result."""
+    """The error that Postgres returned instead of a result."""
 
     def __init__(
         self, sqlstate: str, message: str, details: str | None = None, hint: str | None = None
@@ -100,7 +100,7 @@ def failure(
 
 
 def not_supported(what: str, *, hint: str | None = None) -> Refusal:
-    """A feature that PostgREST has and this stand-in has not."""
+    """A feature that PostgREST has and this stand-in does not."""
     return failure(
         400,
         'PGRST127',
@@ -193,7 +193,7 @@ def status_of(error: DatabaseError, *, is_anonymous: bool) -> int:
     if code == '42501':
         return 401 if is_anonymous else 403
     if code.startswith('PT'):
-        # A function says the status itself. One that ends no exchange would hang the client.
+        # The function chooses the status. One below 200 would leave the client waiting.
         return int(code[2:]) if code[2:].isdecimal() and int(code[2:]) >= 200 else 500
     if code == '21000' and error.message.endswith('requires a WHERE clause'):
         return 400
@@ -203,7 +203,7 @@ def status_of(error: DatabaseError, *, is_anonymous: bool) -> int:
 
 
 def raised(error: DatabaseError) -> Refusal:
-    """Answer `raise sqlstate 'PGRST'`, by which a function decides the whole answer."""
+    """Answer `raise sqlstate 'PGRST'`, by which a function chooses the whole response."""
     try:
         message = msgspec.json.decode(error.message, type=RaisedMessage)
     except msgspec.DecodeError:

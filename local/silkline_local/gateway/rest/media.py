@@ -1,4 +1,4 @@
-"""Media types: what the body of a request is, and what form the answer takes."""
+"""Media types: what the body of a request may be, and which form the response takes."""
 
 import functools
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ ARRAY = 'application/vnd.pgrst.array'
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How an answer is written: as one object or as it comes, with its nulls or without."""
+class ResponseForm:
+    """How a response is written: as one object or as an array, with nulls or without."""
 
     content_type: str
     is_object: bool = False
     strips_nulls: bool = False
 
 
-PLAIN = Form(f'{JSON}; charset=utf-8')
+PLAIN = ResponseForm(f'{JSON}; charset=utf-8')
 FORMS = {
     '*/*': PLAIN,
     JSON: PLAIN,
     ARRAY: PLAIN,
     f'{ARRAY}+json': PLAIN,
-    OBJECT: Form(f'{OBJECT}+json; charset=utf-8', is_object=True),
-    f'{OBJECT}+json': Form(f'{OBJECT}+json; charset=utf-8', is_object=True),
+    OBJECT: ResponseForm(f'{OBJECT}+json; charset=utf-8', is_object=True),
+    f'{OBJECT}+json': ResponseForm(f'{OBJECT}+json; charset=utf-8', is_object=True),
 }
-STRIPPED_ARRAY = Form(f'{ARRAY}+json;nulls=stripped; charset=utf-8', strips_nulls=True)
-STRIPPED_OBJECT = Form(
+STRIPPED_ARRAY = ResponseForm(f'{ARRAY}+json;nulls=stripped; charset=utf-8', strips_nulls=True)
+STRIPPED_OBJECT = ResponseForm(
     f'{OBJECT}+json;nulls=stripped; charset=utf-8', is_object=True, strips_nulls=True
 )
 
 
 @functools.lru_cache(maxsize=256)
-def answer_form(accept: str) -> Form:
-    """The form that an `Accept` header asks for first, of those that can be had."""
+def response_form(accept: str) -> ResponseForm:
+    """The form that an `Accept` header prefers, of those that are supported."""
     ranges = [part.strip() for part in accept.split(',') if part.strip()]
-    # Sorting is stable: of equal weight, the first goes first.
+    # Sorting is stable: the first of equal weight wins.
     for media_range in sorted(ranges, key=weight, reverse=True):
         name, *parameters = (part.strip().lower() for part in media_range.split(';'))
         form = FORMS.get(name)

@@ -1,7 +1,7 @@
-"""The `Prefer` header: what a client wants beyond the plain answer, and what it was given.
+"""The `Prefer` header: what a client requests beyond the plain response, and what was applied.
 
-Of what PostgREST knows, `return`, `resolution`, `missing` and `tx` change nothing here: they are
-about writing to tables.
+PostgREST's `return`, `resolution`, `missing` and `tx` have no effect here: they are about writing
+to tables.
 """
 
 import functools
@@ -30,7 +30,7 @@ KNOWN = frozenset(
 )
 
 
-class Count(Enum):
+class CountMethod(Enum):
     EXACT = 'exact'
     PLANNED = 'planned'
     ESTIMATED = 'estimated'
@@ -38,9 +38,9 @@ class Count(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """`timezone` is as given: whether there is one of that name, the database knows."""
+    """`timezone` is as given; only the database knows whether it exists."""
 
-    count: Count | None = None
+    count: CountMethod | None = None
     handling: str | None = None
     timezone: str | None = None
     max_affected: int | None = None
@@ -63,7 +63,7 @@ class Preferences:
             )
 
     def applied(self, *, timezone: str | None, may_affect: bool) -> str:
-        """The value of `Preference-Applied`; empty if nothing was."""
+        """The value of `Preference-Applied`; empty if nothing was applied."""
         parts: list[str] = []
         if self.count is not None:
             parts.append(f'count={self.count.value}')
@@ -81,7 +81,7 @@ NONE = Preferences()
 
 @functools.lru_cache(maxsize=256)
 def parse_preferences(header: str) -> Preferences:
-    """Read a header; several are joined by commas. What is given twice counts once, the first."""
+    """Parse a header; several are joined by commas. Of a repeated preference, the first counts."""
     found: dict[str, str] = {}
     unknown: list[str] = []
     for part in header.split(','):
@@ -97,7 +97,7 @@ def parse_preferences(header: str) -> Preferences:
     count = found.get('count')
     max_affected = found.get('max-affected')
     return Preferences(
-        count=None if count is None else Count(count),
+        count=None if count is None else CountMethod(count),
         handling=found.get('handling'),
         timezone=found.get('timezone'),
         max_affected=None if max_affected is None else int(max_affected),

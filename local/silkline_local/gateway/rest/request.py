@@ -1,7 +1,6 @@
-"""What a request says before the database is asked: who, which schema, which form, which body.
+"""Reading a request: who calls, which schema, which form of response, which body.
 
-Owns the reading of headers and bodies, and refuses what cannot be served before a connection is
-taken for it.
+Owns headers and bodies, and refuses a request that cannot be served before it takes a connection.
 """
 
 import time
@@ -13,12 +12,12 @@ import msgspec
 from aiohttp import hdrs, web
 
 from silkline_local.gateway.callers import BadClaims, BadToken, Caller, Callers
-from silkline_local.gateway.http import BadBody, encode_headers, encode_texts, read_body
+from silkline_local.gateway.http import UnreadableBody, encode_headers, encode_texts, read_body
 from silkline_local.gateway.rest import preferences
 from silkline_local.gateway.rest.errors import bad_body, bad_token, failure
-from silkline_local.gateway.rest.media import Form, answer_form, refuse_other_than_json
+from silkline_local.gateway.rest.media import ResponseForm, refuse_other_than_json, response_form
 from silkline_local.gateway.rest.preferences import Preferences, parse_preferences
-from silkline_local.gateway.rest.query.model import NOTHING_ASKED, Query
+from silkline_local.gateway.rest.query.model import EMPTY_QUERY, Query
 from silkline_local.gateway.rest.query.parser import parse_query
 
 PREFIX = '/rest/v1'
@@ -26,11 +25,11 @@ LARGEST_BYTES = 50 * 1024 * 1024
 LEEWAY_SECONDS = 30.0
 
 ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-ANYTHING = msgspec.json.Decoder(msgspec.Raw)
+ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """The parts of a request that every route needs."""
 
     caller: Caller
@@ -38,7 +37,7 @@ class Asked:
     path: str
     schema: str
     is_schema_named: bool
-    form: Form
+    form: ResponseForm
     preferences: Preferences
 
     @property
@@ -58,7 +57,7 @@ class Arguments:
     is_array: bool = False
 
 
-def read_request(request: web.Request, callers: Callers, schemas: Sequence[str]) -> Asked:
+def read_request(request: web.Request, callers: Callers, schemas: Sequence[str]) -> ParsedRequest:
     headers = request.headers
     profile = headers.get(
         'Accept-Profile' if request.method in ('GET', 'HEAD', 'OPTIONS') else 'Content-Profile'
@@ -72,13 +71,13 @@ def read_request(request: web.Request, callers: Callers, schemas: Sequence[str])
             hint=f'Only the following schemas are exposed: {", ".join(schemas)}',
         )
     given = headers.getall('Prefer', None)
-    return Asked(
+    return ParsedRequest(
         caller=caller,
         method=request.method,
         path=request.rel_url.raw_path.removeprefix(PREFIX) or '/',
         schema=profile or schemas[0],
         is_schema_named=profile is not None or len(schemas) > 1,
-        form=answer_form(headers.get(hdrs.ACCEPT) or '*/*'),
+        form=response_form(headers.get(hdrs.ACCEPT) or '*/*'),
         preferences=parse_preferences(','.join(given)) if given else preferences.NONE,
     )
 
@@ -115,28 +114,28 @@ def refuse_out_of_time(caller: Caller) -> None:
 
 
 def whole(seconds: float) -> float:
-    """PostgREST takes what is no whole number, or needs more than 64 bits, for zero."""
+    """PostgREST treats a fraction, or a number of more than 64 bits, as zero."""
     return seconds if abs(seconds) < 2**63 and seconds == int(seconds) else 0
 
 
 def read_query(request: web.Request, *, takes_arguments: bool) -> Query:
-    # Of ranges, HTTP knows only those of GET.
+    # HTTP defines ranges for GET only.
     range_header = request.headers.get(hdrs.RANGE) if request.method == 'GET' else None
     if not request.query_string and range_header is None:
-        return NOTHING_ASKED
-    # The key may come this way too; Supabase's edge takes it out before PostgREST sees it.
+        return EMPTY_QUERY
+    # The key may be in the query string, too; Supabase's edge removes it before PostgREST.
     pairs = [(name, value) for name, value in request.query.items() if name != 'apikey']
     return parse_query(pairs, range_header=range_header, takes_arguments=takes_arguments)
 
 
 async def read_arguments(request: web.Request) -> Arguments:
-    """Take the body apart only as far as the names of its members."""
+    """Decode the body only as far as the names of its members."""
     content_type = request.headers.get(hdrs.CONTENT_TYPE)
     if content_type is not None:
         refuse_other_than_json(content_type)
     try:
         body = await read_body(request, largest_bytes=LARGEST_BYTES)
-    except BadBody as error:
+    except UnreadableBody as error:
         raise failure(error.status, 'PGRST102', str(error)) from error
     if not body:
         return Arguments(frozenset(), b'{}')
@@ -147,7 +146,7 @@ async def read_arguments(request: web.Request) -> Arguments:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise bad_body('Empty or invalid json') from None
     try:
-        ANYTHING.decode(body)
+        ANY_JSON.decode(body)
     except (msgspec.DecodeError, RecursionError):
         raise bad_body('Empty or invalid json') from None
     if body.lstrip().startswith(b'['):
@@ -157,12 +156,12 @@ async def read_arguments(request: web.Request) -> Arguments:
 
 
 def headers_json(request: web.Request) -> bytes:
-    """The headers as functions read them in `request.headers`; cookies have their own place."""
+    """The headers as functions read them in `request.headers`, without the cookies."""
     return encode_headers(pair for pair in request.headers.items() if pair[0].lower() != 'cookie')
 
 
 def cookies_json(request: web.Request) -> bytes:
-    # The names of cookies are as they were sent.
+    # Names of cookies stay as they were sent, unlike names of headers.
     return encode_texts(dict(request.cookies)) if hdrs.COOKIE in request.headers else b'{}'
 
 

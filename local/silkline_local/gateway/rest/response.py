@@ -1,7 +1,7 @@
-"""The answer to a request that the database has answered.
+"""The response to a request that the database has answered.
 
-Owns the headers that say what was answered, and what a function may override: status and headers
-by `set_config('response.status', …)` and `set_config('response.headers', …)`.
+Owns the headers that describe the result, and what a function may override: status and headers by
+`set_config('response.status', …)` and `set_config('response.headers', …)`.
 """
 
 import re
@@ -11,17 +11,17 @@ import msgspec
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from silkline_local.gateway.rest.database.transaction import Row
+from silkline_local.gateway.rest.database.transaction import ResultRow
 from silkline_local.gateway.rest.errors import failure, is_header
-from silkline_local.gateway.rest.query.ranges import Range, content_range, range_status
+from silkline_local.gateway.rest.query.ranges import RowRange, content_range, range_status
 
 STATUS = re.compile(rb'[2-9][0-9]{2}')
 HEADERS = msgspec.json.Decoder(list[dict[str, str]])
 
 
-def answer(
-    row: Row,
-    rows: Range,
+def make_response(
+    row: ResultRow,
+    rows: RowRange,
     *,
     total: int | None,
     content_type: str | None,
@@ -29,7 +29,7 @@ def answer(
     is_head: bool,
     further: Mapping[str, str],
 ) -> web.Response:
-    """Without a content type there is nothing to show: 204."""
+    """Without a content type there is no body: 204."""
     status = range_status(rows, count=row.count, total=total)
     headers = CIMultiDict(further)
     headers['Content-Range'] = content_range(rows, count=row.count, total=total)
@@ -48,7 +48,7 @@ def answer(
 
 
 def override_headers(headers: CIMultiDict[str], given: bytes) -> None:
-    """Put the given headers in the place of those of the same name; one may be given twice."""
+    """Replace headers by the given ones of the same name; a name may be given twice."""
     try:
         objects = HEADERS.decode(given)
     except msgspec.DecodeError:
@@ -63,7 +63,7 @@ def override_headers(headers: CIMultiDict[str], given: bytes) -> None:
 
 
 def overriding_status(given: bytes) -> int:
-    # A status below 200 ends no exchange: the client would wait for another.
+    # A status below 200 does not end a response: the client would wait for another one.
     if STATUS.fullmatch(given) is None:
         raise failure(500, 'PGRST112', 'response.status guc must be a valid status code')
     return int(given)

@@ -1,8 +1,8 @@
 """REST as PostgREST answers it, under `/rest/v1`.
 
 A request is read (`request.py`), checked against the schema cache, written as one statement
-(`sql.py`), run in one transaction (`transaction.py`) and answered (`response.py`): `calls.py`
-does that for functions and `tables.py` for tables. What is refused on the way is a `Refusal`.
+(`query/sql.py`), run in one transaction (`database/transaction.py`) and answered (`response.py`):
+`calls.py` does that for functions and `tables.py` for tables. Each step may raise a `Refusal`.
 """
 
 from collections.abc import Sequence
@@ -53,12 +53,12 @@ class Rest:
         router.add_route('*', PREFIX + '/{path:.*}', self.handle)
 
     async def handle(self, request: web.Request) -> web.Response:
-        asked = read_request(request, self._callers, self._backend.schemas)
-        match asked.segments:
+        parsed = read_request(request, self._callers, self._backend.schemas)
+        match parsed.segments:
             case ['rpc', name] if name:
-                return await call(self._backend, request, asked, name)
+                return await call(self._backend, request, parsed, name)
             case [name] if name:
-                return await read(self._backend, request, asked, name)
+                return await read(self._backend, request, parsed, name)
             case ['']:
                 raise not_supported('the description of the API (OpenAPI)')
             case _:

@@ -280,7 +280,7 @@ def test_a_reader_that_reads_nothing_is_cut_off_and_the_others_get_all(
         bystander()
         unread = read_to_end(slow)
         assert len(unread) < count * len(text) / 2
-    assert 'a client was cut off: it reads too slowly' in caplog.text
+    assert 'disconnected a client: it reads too slowly' in caplog.text
 
 
 @contextmanager

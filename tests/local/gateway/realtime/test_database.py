@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from silkline_local.gateway.realtime.database import Database as RealtimeDatabase
+from silkline_local.gateway.realtime.database import RealtimeDatabase
 from silkline_local.postgres.migrations import bootstrap
 from silkline_local.postgres.server import SUPERUSER, Postgres
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from silkline_local.gateway.realtime.broadcasts import TextBroadcast, UserBroadcast
 from silkline_local.gateway.realtime.frames import (
     MalformedFrame,
+    ProtocolVersion,
     UserPush,
-    Version,
     decode,
     encode,
     websocket_frame,
@@ -34,7 +34,7 @@ def body(frame: bytes | None) -> bytes:
 
 def test_a_version_1_frame_is_an_object() -> None:
     incoming = decode(
-        Version.ONE,
+        ProtocolVersion.ONE,
         '{"topic":"realtime:a","event":"phx_join","payload":{"x": 1},"ref":"7","join_ref":"7"}',
     )
     assert (incoming.topic, incoming.event) == ('realtime:a', 'phx_join')
@@ -43,12 +43,12 @@ def test_a_version_1_frame_is_an_object() -> None:
 
 
 def test_a_version_1_frame_may_lack_its_references() -> None:
-    incoming = decode(Version.ONE, '{"topic":"phoenix","event":"heartbeat","payload":{}}')
+    incoming = decode(ProtocolVersion.ONE, '{"topic":"phoenix","event":"heartbeat","payload":{}}')
     assert (incoming.ref, incoming.join_ref) == (b'null', b'null')
 
 
 def test_a_version_2_frame_is_an_array() -> None:
-    incoming = decode(Version.TWO, '["6","9","realtime:jobs","broadcast",{"a":[1,2]}]')
+    incoming = decode(ProtocolVersion.TWO, '["6","9","realtime:jobs","broadcast",{"a":[1,2]}]')
     assert (incoming.topic, incoming.event) == ('realtime:jobs', 'broadcast')
     assert (incoming.ref, incoming.join_ref) == (b'"9"', b'"6"')
     assert incoming.payload == b'{"a":[1,2]}'
@@ -58,7 +58,7 @@ def test_a_binary_push_is_read_byte_for_byte() -> None:
     data = (
         b'\x03\x01\x02\x06\x05\x02\x01' + b'6' + b'12' + b'real:t' + b'event' + b'{}' + b'{"a":1}'
     )
-    incoming = decode(Version.TWO, data)
+    incoming = decode(ProtocolVersion.TWO, data)
     assert (incoming.join_ref, incoming.ref) == (b'"6"', b'"12"')
     assert (incoming.topic, incoming.event) == ('real:t', 'broadcast')
     assert incoming.push == UserPush('event', b'{"a":1}', is_json=True)
@@ -67,16 +67,16 @@ def test_a_binary_push_is_read_byte_for_byte() -> None:
 def test_a_user_broadcast_is_written_byte_for_byte() -> None:
     broadcast = UserBroadcast('t', 'ev', b'{"a":1}', is_json=True, id='i')
     expected = b'\x04\x0a\x02\x0a\x01' + b'realtime:t' + b'ev' + b'{"id":"i"}' + b'{"a":1}'
-    assert broadcast.frame(Version.TWO) == b'\x82' + bytes([len(expected)]) + expected
+    assert broadcast.frame(ProtocolVersion.TWO) == b'\x82' + bytes([len(expected)]) + expected
 
 
 def test_a_binary_user_broadcast_is_marked_as_such() -> None:
-    frame = UserBroadcast('t', 'ev', b'\x00\xff', is_json=False).frame(Version.TWO)
+    frame = UserBroadcast('t', 'ev', b'\x00\xff', is_json=False).frame(ProtocolVersion.TWO)
     assert body(frame) == b'\x04\x0a\x02\x00\x00' + b'realtime:t' + b'ev' + b'\x00\xff'
 
 
 def test_version_1_clients_get_a_user_broadcast_as_json() -> None:
-    frame = UserBroadcast('t', 'ev', b'{"a":1}', is_json=True, id='i').frame(Version.ONE)
+    frame = UserBroadcast('t', 'ev', b'{"a":1}', is_json=True, id='i').frame(ProtocolVersion.ONE)
     assert json.loads(body(frame)) == {
         'topic': 'realtime:t',
         'event': 'broadcast',
@@ -87,13 +87,13 @@ def test_version_1_clients_get_a_user_broadcast_as_json() -> None:
 
 @pytest.mark.parametrize('payload', [b'\xff', b'{"a":', b'{} {}', b'"\xff"', b''])
 def test_version_1_clients_are_spared_what_is_not_json(payload: bytes) -> None:
-    assert UserBroadcast('t', 'ev', payload, is_json=True).frame(Version.ONE) is None
-    assert UserBroadcast('t', 'ev', payload, is_json=False).frame(Version.ONE) is None
+    assert UserBroadcast('t', 'ev', payload, is_json=True).frame(ProtocolVersion.ONE) is None
+    assert UserBroadcast('t', 'ev', payload, is_json=False).frame(ProtocolVersion.ONE) is None
 
 
 def test_names_too_long_for_a_length_byte_are_sent_as_text() -> None:
     broadcast = UserBroadcast('t', 'e' * 256, b'{"a":1}', is_json=True, id='i')
-    assert json.loads(body(broadcast.frame(Version.TWO))) == [
+    assert json.loads(body(broadcast.frame(ProtocolVersion.TWO))) == [
         None,
         None,
         'realtime:t',
@@ -104,8 +104,8 @@ def test_names_too_long_for_a_length_byte_are_sent_as_text() -> None:
 
 def test_a_text_broadcast_is_passed_on_as_it_was_sent() -> None:
     broadcast = TextBroadcast('t', b'{"type":"broadcast", "more":  1.0}')
-    assert b'{"type":"broadcast", "more":  1.0}' in body(broadcast.frame(Version.ONE))
-    assert json.loads(body(broadcast.frame(Version.TWO)))[:4] == [
+    assert b'{"type":"broadcast", "more":  1.0}' in body(broadcast.frame(ProtocolVersion.ONE))
+    assert json.loads(body(broadcast.frame(ProtocolVersion.TWO)))[:4] == [
         None,
         None,
         'realtime:t',
@@ -115,8 +115,8 @@ def test_a_text_broadcast_is_passed_on_as_it_was_sent() -> None:
 
 def test_a_frame_is_encoded_once_for_all_sockets() -> None:
     broadcast = UserBroadcast('t', 'ev', b'{}', is_json=True)
-    assert broadcast.frame(Version.TWO) is broadcast.frame(Version.TWO)
-    assert broadcast.frame(Version.ONE) is broadcast.frame(Version.ONE)
+    assert broadcast.frame(ProtocolVersion.TWO) is broadcast.frame(ProtocolVersion.TWO)
+    assert broadcast.frame(ProtocolVersion.ONE) is broadcast.frame(ProtocolVersion.ONE)
 
 
 @pytest.mark.parametrize('size', [0, 125, 126, 65535, 65536, 200_000])
@@ -129,11 +129,11 @@ def test_a_push_survives_the_way_through(
     ref: str, topic: str, event: str, payload: bytes, is_json: bool
 ) -> None:
     data = push_frame(topic, event, payload, int(is_json), ref=ref)
-    incoming = decode(Version.TWO, data)
+    incoming = decode(ProtocolVersion.TWO, data)
     assert incoming.push == UserPush(event, payload, is_json=is_json)
     assert json.loads(incoming.ref) == ref
     assert incoming.topic == topic
-    sent = UserBroadcast(topic, event, payload, is_json=False).frame(Version.TWO)
+    sent = UserBroadcast(topic, event, payload, is_json=False).frame(ProtocolVersion.TWO)
     received = read_binary(body(sent))
     assert received.topic == f'realtime:{topic}'
     assert received.payload == {'type': 'broadcast', 'event': event, 'payload': payload}
@@ -144,15 +144,17 @@ def test_text_frames_of_both_versions_are_read_back(
     topic: str, event: str, payload: dict[str, object]
 ) -> None:
     text = json.dumps(payload).encode()
-    for version in Version:
+    for version in ProtocolVersion:
         frame = encode(version, topic, event, text, join_ref=b'"1"', ref=b'"2"')
         incoming = decode(version, body(frame).decode())
         assert (incoming.topic, incoming.event, incoming.payload) == (topic, event, text)
         assert incoming.ref == b'"2"'
 
 
-@given(st.sampled_from(Version), st.text() | st.binary())
-def test_garbage_is_malformed_and_nothing_worse(version: Version, data: str | bytes) -> None:
+@given(st.sampled_from(ProtocolVersion), st.text() | st.binary())
+def test_garbage_is_malformed_and_nothing_worse(
+    version: ProtocolVersion, data: str | bytes
+) -> None:
     try:
         decode(version, data)
     except MalformedFrame:
@@ -162,7 +164,7 @@ def test_garbage_is_malformed_and_nothing_worse(version: Version, data: str | by
 @given(st.binary(max_size=40))
 def test_garbage_behind_a_push_is_malformed_and_nothing_worse(data: bytes) -> None:
     try:
-        decode(Version.TWO, b'\x03' + data)
+        decode(ProtocolVersion.TWO, b'\x03' + data)
     except MalformedFrame:
         pass
 
@@ -183,11 +185,11 @@ def test_garbage_behind_a_push_is_malformed_and_nothing_worse(data: bytes) -> No
     ],
 )
 def test_text_that_is_no_frame_is_malformed(text: str) -> None:
-    for version in Version:
+    for version in ProtocolVersion:
         with pytest.raises(MalformedFrame):
             decode(version, text)
 
 
 def test_bytes_are_not_for_version_1() -> None:
     with pytest.raises(MalformedFrame, match='vsn'):
-        decode(Version.ONE, push_frame('realtime:t', 'e', b'{}', 1))
+        decode(ProtocolVersion.ONE, push_frame('realtime:t', 'e', b'{}', 1))

@@ -53,9 +53,9 @@ def test_taking_nothing_for_long_cuts_the_client_off() -> None:
     outbox, pipe = make_outbox()
     outbox.write(b'x' * 10)
     now = time.monotonic()
-    outbox.cut_if_stalled(now + STALLED_SECONDS / 2)
+    outbox.disconnect_if_stalled(now + STALLED_SECONDS / 2)
     assert not pipe.is_aborted
-    outbox.cut_if_stalled(now + STALLED_SECONDS + 1)
+    outbox.disconnect_if_stalled(now + STALLED_SECONDS + 1)
     assert pipe.is_aborted
 
 
@@ -64,17 +64,17 @@ def test_taking_a_little_now_and_then_is_enough() -> None:
     now = time.monotonic()
     for _ in range(10):
         outbox.write(b'x' * 10)
-        outbox.cut_if_stalled(now)
+        outbox.disconnect_if_stalled(now)
         pipe.take(5)
         now += STALLED_SECONDS - 1
-        outbox.cut_if_stalled(now)
+        outbox.disconnect_if_stalled(now)
     assert not pipe.is_aborted
 
 
 def test_having_nothing_to_read_is_no_stall() -> None:
     outbox, pipe = make_outbox()
     now = time.monotonic()
-    outbox.cut_if_stalled(now + 10_000)
+    outbox.disconnect_if_stalled(now + 10_000)
     outbox.write(b'x')
-    outbox.cut_if_stalled(now + 10_001)
+    outbox.disconnect_if_stalled(now + 10_001)
     assert not pipe.is_aborted

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from silkline_local.gateway.realtime.pgoutput import (
-    Decoder,
     Keepalive,
     MalformedStream,
+    RowDecoder,
     WalData,
     decode_envelope,
     encode_status,
@@ -31,13 +31,13 @@ def insert(number: int, values: list[bytes | None]) -> bytes:
 
 
 def test_an_insert_is_read_by_the_columns_of_its_relation() -> None:
-    decoder = Decoder()
+    decoder = RowDecoder()
     assert decoder.decode(relation(5, 'realtime', 'messages_2026_11_16', ['id', 'topic'])) is None
     assert decoder.decode(insert(5, [b'x', None])) == {'id': b'x', 'topic': None}
 
 
 def test_other_tables_are_passed_over() -> None:
-    decoder = Decoder()
+    decoder = RowDecoder()
     decoder.decode(relation(5, 'public', 'messages', ['id']))
     assert decoder.decode(insert(5, [b'x'])) is None
     assert decoder.decode(insert(6, [b'x'])) is None
@@ -46,14 +46,14 @@ def test_other_tables_are_passed_over() -> None:
 
 
 def test_a_number_used_again_is_the_newer_table() -> None:
-    decoder = Decoder()
+    decoder = RowDecoder()
     decoder.decode(relation(5, 'realtime', 'messages_2026_11_16', ['id']))
     decoder.decode(relation(5, 'public', 'things', ['id']))
     assert decoder.decode(insert(5, [b'x'])) is None
 
 
 def test_a_row_that_does_not_fit_its_columns_is_malformed() -> None:
-    decoder = Decoder()
+    decoder = RowDecoder()
     decoder.decode(relation(5, 'realtime', 'messages', ['id', 'topic']))
     with pytest.raises(MalformedStream):
         decoder.decode(insert(5, [b'x']))
@@ -75,7 +75,7 @@ def test_a_status_names_the_position_three_times() -> None:
 
 @given(st.binary(max_size=60))
 def test_garbage_is_malformed_and_nothing_worse(data: bytes) -> None:
-    decoder = Decoder()
+    decoder = RowDecoder()
     decoder.decode(relation(0, 'realtime', 'messages', ['id']))
     for read in (decode_envelope, decoder.decode):
         try:

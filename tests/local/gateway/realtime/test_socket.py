@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from aiohttp import WSMessage, WSMsgType, web
 from silkline_local.gateway.callers import role_caller
-from silkline_local.gateway.realtime.frames import Version
-from silkline_local.gateway.realtime.socket import Services, Socket
+from silkline_local.gateway.realtime.frames import ProtocolVersion
+from silkline_local.gateway.realtime.socket import Socket, SocketServices
 
 HEARTBEAT = '{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}'
 
@@ -39,11 +39,11 @@ class Client:
         return 0
 
 
-def serve(client: Client, services: Services) -> Coroutine[Any, Any, None]:
+def serve(client: Client, services: SocketServices) -> Coroutine[Any, Any, None]:
     return Socket(
         cast(web.WebSocketResponse, client),
         cast(asyncio.Transport, client),
-        version=Version.ONE,
+        version=ProtocolVersion.ONE,
         caller=role_caller('anon'),
         headers='{}',
         services=services,
@@ -53,7 +53,7 @@ def serve(client: Client, services: Services) -> Coroutine[Any, Any, None]:
 def test_frames_without_pause_leave_the_others_their_turn() -> None:
     async def run() -> None:
         serving = asyncio.ensure_future(
-            serve(Client([HEARTBEAT] * 100), services=cast(Services, None))
+            serve(Client([HEARTBEAT] * 100), services=cast(SocketServices, None))
         )
         turns = 0
         while not serving.done():

@@ -14,8 +14,12 @@ import pytest
 from aiohttp import web
 from silkline_local.gateway.app import answer_failures
 from silkline_local.gateway.callers import Callers
-from silkline_local.gateway.rest.database.connection import Command, Connection, Lost
-from silkline_local.gateway.rest.database.pool import Pool, PoolTimeout
+from silkline_local.gateway.rest.database.connection import (
+    ConnectionLost,
+    PipelineConnection,
+    Statement,
+)
+from silkline_local.gateway.rest.database.pool import ConnectionPool, PoolExhausted
 from silkline_local.gateway.rest.routes import Rest
 from silkline_local.keys import generate_keys
 from silkline_local.postgres.migrations import bootstrap
@@ -143,14 +147,14 @@ def test_requests_wait_for_a_connection_in_turn(api: Api) -> None:
 
 def test_who_waits_too_long_for_a_connection_is_refused(server: Server, template: str) -> None:
     async def scenario(url: str) -> None:
-        pool = Pool(url, size=1, wait_seconds=0.05)
+        pool = ConnectionPool(url, size=1, wait_seconds=0.05)
         async with pool.connection():
-            with pytest.raises(PoolTimeout):
+            with pytest.raises(PoolExhausted):
                 async with pool.connection():
                     pass
         # The one who gave up has left the line.
         async with pool.connection() as connection:
-            await connection.run([Command(b'select 1')])
+            await connection.run([Statement(b'select 1')])
         await pool.close()
 
     with server.database(template) as database:
@@ -159,14 +163,14 @@ def test_who_waits_too_long_for_a_connection_is_refused(server: Server, template
 
 def test_a_cancelled_request_gives_its_place_to_the_next(server: Server, template: str) -> None:
     async def scenario(url: str) -> None:
-        pool = Pool(url, size=1)
+        pool = ConnectionPool(url, size=1)
 
         has_one = asyncio.Event()
 
         async def work(statement: bytes) -> int:
             async with pool.connection() as connection:
                 has_one.set()
-                return len(await connection.run([Command(statement)]))
+                return len(await connection.run([Statement(statement)]))
 
         async with asyncio.timeout(50), asyncio.TaskGroup() as tasks:
             first = tasks.create_task(work(b'select pg_sleep(60)'))
@@ -186,21 +190,21 @@ def test_a_cancelled_request_gives_its_place_to_the_next(server: Server, templat
 
 def test_a_lost_connection_says_so_once(server: Server, template: str) -> None:
     async def scenario(url: str, admin: psycopg.Connection) -> None:
-        lost: list[Connection] = []
+        lost: list[PipelineConnection] = []
         is_lost = asyncio.Event()
 
-        def on_lost(connection: Connection) -> None:
+        def on_lost(connection: PipelineConnection) -> None:
             lost.append(connection)
             is_lost.set()
 
-        connection = await Connection.open(url, on_lost=on_lost)
-        (result,) = await connection.run([Command(b'select pg_backend_pid()')])
+        connection = await PipelineConnection.open(url, on_lost=on_lost)
+        (result,) = await connection.run([Statement(b'select pg_backend_pid()')])
         admin.execute('select pg_terminate_backend(%s)', [int(result.get_value(0, 0) or b'')])
         async with asyncio.timeout(50):
             await is_lost.wait()
         assert not connection.is_clean
-        with pytest.raises(Lost):
-            await connection.run([Command(b'select 1')])
+        with pytest.raises(ConnectionLost):
+            await connection.run([Statement(b'select 1')])
         assert lost == [connection]
         await connection.close()
 
@@ -216,15 +220,15 @@ def test_a_lost_connection_leaves_the_socket_of_the_next_alone(
 ) -> None:
     async def scenario(url: str, admin: psycopg.Connection) -> None:
         is_lost = asyncio.Event()
-        lost = await Connection.open(url, on_lost=lambda _: is_lost.set())
-        (result,) = await lost.run([Command(b'select pg_backend_pid()')])
+        lost = await PipelineConnection.open(url, on_lost=lambda _: is_lost.set())
+        (result,) = await lost.run([Statement(b'select pg_backend_pid()')])
         admin.execute('select pg_terminate_backend(%s)', [int(result.get_value(0, 0) or b'')])
         async with asyncio.timeout(50):
             await is_lost.wait()
             # It gets the number of the socket that was closed, before the lost one is.
-            following = await Connection.open(url, on_lost=lambda _: None)
+            following = await PipelineConnection.open(url, on_lost=lambda _: None)
             await lost.close()
-            assert len(await following.run([Command(b'select 1')])) == 1
+            assert len(await following.run([Statement(b'select 1')])) == 1
         await following.close()
 
     with (

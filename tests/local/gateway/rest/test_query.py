@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.database.schema_cache import Table, similarity
-from silkline_local.gateway.rest.media import PLAIN, answer_form
-from silkline_local.gateway.rest.preferences import Count, parse_preferences
+from silkline_local.gateway.rest.media import PLAIN, response_form
+from silkline_local.gateway.rest.preferences import CountMethod, parse_preferences
 from silkline_local.gateway.rest.query import sql
 from silkline_local.gateway.rest.query.parser import parse_query
 
@@ -40,9 +40,9 @@ def test_names_and_values_never_get_out_of_their_place(
         query = parse_query(pairs, range_header=header, takes_arguments=False)
     except Refusal:
         return
-    writer = sql.Writer()
+    writer = sql.SqlWriter()
     statement = sql.read_table(
-        writer, TABLE, query=query, form=PLAIN, count=Count.EXACT, max_rows=10
+        writer, TABLE, query=query, form=PLAIN, count=CountMethod.EXACT, max_rows=10
     )
     bare = QUOTED.sub('', statement)
     for literal in LITERALS:
@@ -67,12 +67,12 @@ def test_what_is_no_condition_is_an_argument(pairs: list[tuple[str, str]]) -> No
 def test_headers_of_any_content_are_read_or_refused(header: str) -> None:
     parse_preferences(header)
     with contextlib.suppress(Refusal):
-        answer_form(header)
+        response_form(header)
 
 
 def test_the_heavier_media_type_goes_first() -> None:
-    assert answer_form('application/json;q=0.1, application/vnd.pgrst.object+json').is_object
-    assert not answer_form('application/vnd.pgrst.object+json;q=0.1, */*').is_object
+    assert response_form('application/json;q=0.1, application/vnd.pgrst.object+json').is_object
+    assert not response_form('application/vnd.pgrst.object+json;q=0.1, */*').is_object
 
 
 def test_names_are_similar_by_the_edits_between_them() -> None:

@@ -1,7 +1,7 @@
 """What requests may name: the functions and tables of the exposed schemas.
 
-Owns the picture of the database that requests are checked against, and the choice of the function
-that a call means. Reading it anew is `watcher.py`'s.
+Owns the snapshot of the schema that requests are checked against, and the choice of the function
+that a call means. `watcher.py` reloads it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from silkline_local.gateway.rest.errors import failure
 
 QUERY = Path(__file__).with_suffix('.sql')
 
-# The settings of a function that hold for the whole call, its planning included.
+# The settings of a function that apply to the whole call, including its planning.
 HOISTED = frozenset(
     {'statement_timeout', 'plan_filter.statement_cost_limit', 'default_transaction_isolation'}
 )
@@ -40,7 +40,7 @@ class Function(msgspec.Struct, frozen=True):
     arguments: tuple[Argument, ...]
     is_set: bool
     is_composite: bool
-    # Of a named type, that of a table for example: its columns may change under the function.
+    # Of a named type, such as a table's: its columns may change while the function stays.
     is_row: bool
     is_void: bool
     is_volatile: bool
@@ -69,15 +69,15 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table or view. Its columns are checked by Postgres; only those of JSON are known here."""
+    """A table or view. Postgres checks its columns; only the JSON columns are known here."""
 
     schema: str
     name: str
     json_columns: frozenset[str]
 
 
-class Picture(msgspec.Struct, frozen=True):
-    """The answer of `schema_cache.sql`."""
+class SchemaSnapshot(msgspec.Struct, frozen=True):
+    """The result of `schema_cache.sql`."""
 
     functions: tuple[Function, ...]
     tables: tuple[Table, ...]
@@ -85,20 +85,20 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class SchemaCache:
-    """One reading of the database; `statements` keeps the SQL built from it."""
+    """One snapshot of the schema; `statements` keeps the SQL built from it."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, snapshot: SchemaSnapshot) -> None:
         self.statements: dict[object, bytes] = {}
         self._functions: dict[tuple[str, str], list[Function]] = {}
-        for function in picture.functions:
+        for function in snapshot.functions:
             self._functions.setdefault((function.schema, function.name), []).append(function)
-        self._tables = {(table.schema, table.name): table for table in picture.tables}
+        self._tables = {(table.schema, table.name): table for table in snapshot.tables}
         self._roles = {
             role: (
                 tuple(pair for pair in settings if pair[0] != ISOLATION),
                 dict(settings).get(ISOLATION),
             )
-            for role, settings in picture.roles.items()
+            for role, settings in snapshot.roles.items()
         }
 
     def role_settings(self, role: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
@@ -120,7 +120,7 @@ class SchemaCache:
     def function(
         self, schema: str, name: str, *, given: frozenset[str], has_body: bool
     ) -> Function:
-        """The function that a call with these argument names means."""
+        """Choose the function that a call with these argument names means."""
         overloads = self._functions.get((schema, name), [])
         matching = [function for function in overloads if function.accepts(given)]
         if not matching and has_body:
@@ -168,7 +168,7 @@ async def load(connection: psycopg.AsyncConnection, schemas: Sequence[str]) -> S
         cursor = psycopg.AsyncRawCursor(connection)
         await cursor.execute(QUERY.read_bytes(), [list(schemas)])
         rows = await cursor.fetchall()
-    return SchemaCache(msgspec.json.decode(rows[0][0], type=Picture))
+    return SchemaCache(msgspec.json.decode(rows[0][0], type=SchemaSnapshot))
 
 
 def ambiguous(functions: Sequence[Function]) -> Refusal:
@@ -192,14 +192,14 @@ def listed(names: Iterable[str]) -> str:
 
 
 def closest(name: str, others: Iterable[str]) -> str | None:
-    """The most similar of the names, if any is similar at all."""
+    """The most similar name, if any is similar enough."""
     scored = [(similarity(name, other), other) for other in others]
     score, best = max(scored, default=(0.0, ''))
     return best if score >= CLOSE_ENOUGH else None
 
 
 def similarity(left: str, right: str) -> float:
-    """One minus the edits it takes from one to the other, per character of the longer."""
+    """One minus the edit distance, divided by the length of the longer text."""
     row = list(range(len(right) + 1))
     for number, char in enumerate(left, 1):
         previous, row[0] = row[0], number

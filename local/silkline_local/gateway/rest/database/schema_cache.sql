@@ -1,4 +1,4 @@
--- What requests may name: functions, tables, and the settings of roles, as one JSON value.
+-- What requests may name: functions, tables and the settings of roles, as one JSON value.
 --
 -- $1 is the array of exposed schemas. Run with an empty search_path, so that the names of types
 -- come out qualified.
@@ -10,7 +10,7 @@ with
         jsonb_build_object(
           'name', coalesce(argument.name, ''),
           'type', case argument.type
-            -- Types that cut or pad what does not fit take a value of any length instead.
+            -- Types that would truncate or pad a value are replaced by ones that take any length.
             when 'bit'::regtype then 'bit varying'
             when 'bit[]'::regtype then 'bit varying[]'
             when 'character'::regtype then 'character varying'
@@ -22,7 +22,7 @@ with
         )
         order by argument.number
       ) as list,
-      -- A function with unnamed arguments is callable only if the one it has is the whole body.
+      -- A function with an unnamed argument is callable only if that is its one argument: the body.
       bool_and(coalesce(argument.name, '') <> '')
         or count(*) = 1 and bool_and(
           argument.type in (
@@ -118,7 +118,7 @@ with
       and not relation.relispartition
     group by namespace.nspname, relation.relname
   ),
-  -- What was set for the database goes before what was set for all.
+  -- A setting for the database takes precedence over one for all databases.
   role_settings as (
     select distinct on (role.rolname, split_part(setting, '=', 1))
       role.rolname,

@@ -1,7 +1,7 @@
-"""The transaction of one request: who asks and what about, the statement, the end.
+"""The transaction of one request: its settings, its statements, and commit or rollback.
 
-Owns what is set before the statement runs (role, claims, headers, settings of role and function)
-and that a result which must be refused is rolled back.
+Owns what is set before the statements run (role, claims, headers, settings of role and function),
+and rolls back a result that is refused.
 """
 
 import functools
@@ -13,18 +13,18 @@ from psycopg import pq
 from psycopg.pq.abc import PGresult
 
 from silkline_local.gateway.http import Refusal
-from silkline_local.gateway.rest.database.connection import Command, Connection
+from silkline_local.gateway.rest.database.connection import PipelineConnection, Statement
 
-COMMIT = Command(b'COMMIT')
-ROLLBACK = Command(b'ROLLBACK')
+COMMIT = Statement(b'COMMIT')
+ROLLBACK = Statement(b'ROLLBACK')
 # The buffers of a connection grow to its largest message and never shrink.
 LARGEST_KEPT = 4 * 1024 * 1024
 ISOLATIONS = {'repeatable read': b'REPEATABLE READ', 'serializable': b'SERIALIZABLE'}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What holds for one transaction only."""
+class TransactionSettings:
+    """What is set for one transaction only."""
 
     search_path: bytes
     role: bytes
@@ -35,12 +35,12 @@ class Setting:
     cookies: bytes
     # Set before the role, with the rights of the login role.
     of_role: Sequence[tuple[str, str]] = ()
-    # Set last: a function's own go before its caller's.
+    # Set last: a function's settings take precedence over its caller's.
     further: Sequence[tuple[str, str]] = ()
     is_read_only: bool = False
     isolation: str | None = None
 
-    def commands(self) -> list[Command]:
+    def statements(self) -> list[Statement]:
         isolation = ISOLATIONS.get((self.isolation or '').lower(), b'READ COMMITTED')
         mode = b'READ ONLY' if self.is_read_only else b'READ WRITE'
         parameters: list[bytes] = [self.search_path]
@@ -58,14 +58,14 @@ class Setting:
             parameters += (name.encode(), value.encode())
         statement = settings_statement(len(self.of_role), len(self.further))
         return [
-            Command(b'BEGIN ISOLATION LEVEL %s %s' % (isolation, mode)),
-            Command(statement, parameters, [pq.Format.BINARY] * len(parameters)),
+            Statement(b'BEGIN ISOLATION LEVEL %s %s' % (isolation, mode)),
+            Statement(statement, parameters, [pq.Format.BINARY] * len(parameters)),
         ]
 
 
 @functools.cache
 def settings_statement(of_role: int, further: int) -> bytes:
-    """Set all settings; of so many, the names are parameters too."""
+    """Set all settings; `of_role` and `further` count those whose names are parameters, too."""
     numbers = itertools.count(1)
 
     def fixed(*names: str) -> list[str]:
@@ -88,8 +88,8 @@ def settings_statement(of_role: int, further: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The one row that every statement of `sql.py` answers."""
+class ResultRow:
+    """The one row that every statement of `sql.py` returns."""
 
     total: int | None
     count: int
@@ -98,9 +98,9 @@ class Row:
     status: bytes | None
 
 
-def read_row(result: PGresult) -> Row:
+def read_row(result: PGresult) -> ResultRow:
     total = result.get_value(0, 0)
-    return Row(
+    return ResultRow(
         total=None if total is None else int(total),
         count=int(result.get_value(0, 1) or 0),
         body=result.get_value(0, 2) or b'',
@@ -110,34 +110,34 @@ def read_row(result: PGresult) -> Row:
 
 
 async def run(
-    connection: Connection,
-    setting: Setting,
-    commands: Sequence[Command],
+    connection: PipelineConnection,
+    settings: TransactionSettings,
+    statements: Sequence[Statement],
     *,
-    check: Callable[[Row], Refusal | None] | None = None,
-) -> tuple[Row, list[PGresult]]:
-    """Run the commands; answer the row of the first, and the results of the others.
+    check: Callable[[ResultRow], Refusal | None] | None = None,
+) -> tuple[ResultRow, list[PGresult]]:
+    """Run the statements; return the row of the first, and the results of the others.
 
-    What `check` refuses is rolled back. It is looked at before the commit only where there is
-    something to roll back: that costs a second round trip.
+    A result that `check` refuses is rolled back. It is checked before the commit only if there is
+    something to roll back, because that costs a second round trip.
     """
-    begin = setting.commands()
-    if any(is_large(value) for command in commands for value in command.parameters):
+    begin = settings.statements()
+    if any(is_large(value) for statement in statements for value in statement.parameters):
         connection.retire()
-    if check is None or setting.is_read_only:
-        results = await connection.run([*begin, *commands, COMMIT], role=setting.role)
+    if check is None or settings.is_read_only:
+        results = await connection.run([*begin, *statements, COMMIT], role=settings.role)
         row = read_row(results[2])
         refusal = None if check is None else check(row)
     else:
-        results = await connection.run([*begin, *commands], role=setting.role)
+        results = await connection.run([*begin, *statements], role=settings.role)
         row = read_row(results[2])
         refusal = check(row)
-        await connection.run([COMMIT if refusal is None else ROLLBACK], role=setting.role)
+        await connection.run([COMMIT if refusal is None else ROLLBACK], role=settings.role)
     if is_large(row.body):
         connection.retire()
     if refusal is not None:
         raise refusal
-    return row, results[3 : 2 + len(commands)]
+    return row, results[3 : 2 + len(statements)]
 
 
 def is_large(value: bytes | None) -> bool:

@@ -1,7 +1,7 @@
-"""Keeps the schema cache true to the database.
+"""Keeps the schema cache up to date.
 
-Reads it at start, at each `notify pgrst`, and whenever the database has been away; one connection
-of its own listens. While there is no database, it tries again several times a second.
+Loads it at start, at each `notify pgrst`, and after an outage of the database, over a connection of
+its own. While the database is down, it retries several times a second.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 0.25
 
 
-class Watcher:
-    """`cache` is None until the first reading succeeds; after that, the last one."""
+class SchemaWatcher:
+    """`cache` is the last snapshot; None until the first load succeeds."""
 
     def __init__(self, url: str, schemas: Sequence[str], *, on_change: Callable[[], None]) -> None:
         self.cache: SchemaCache | None = None
         self.has_tried = asyncio.Event()
-        self._is_away = False
+        self._is_down = False
         self._url = url
         self._schemas = schemas
         self._on_change = on_change
@@ -36,10 +36,10 @@ class Watcher:
             try:
                 await self._listen()
             except (psycopg.Error, OSError) as error:
-                if not self._is_away:
+                if not self._is_down:
                     why = str(error).partition('\n')[0]
-                    logger.warning('the schema cache waits for the database: %s', why)
-                self._is_away = True
+                    logger.warning('cannot load the schema cache, retrying: %s', why)
+                self._is_down = True
             self.has_tried.set()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -53,9 +53,9 @@ class Watcher:
             await connection.execute('listen pgrst')
             while True:
                 await self._load(connection)
-                self._is_away = False
+                self._is_down = False
                 self.has_tried.set()
-                # What arrives while loading is kept for the next round: no change is missed.
+                # A notification that arrives while loading starts another load: none is missed.
                 async for _ in connection.notifies(stop_after=1):
                     pass
 
@@ -63,7 +63,7 @@ class Watcher:
         try:
             self.cache = await load(connection, self._schemas)
         except msgspec.DecodeError:
-            # Something in the catalogue that was not foreseen: go on with what is known.
-            logger.exception('the schema cache could not be read')
+            # Something unexpected in the catalogue: keep the last snapshot.
+            logger.exception('cannot read the schema cache')
         else:
             self._on_change()

@@ -1,12 +1,12 @@
-"""What a query string can ask of a result: columns, conditions, order and rows.
+"""What a query string can request of a result: columns, conditions, order and rows.
 
-Only the words; `parser.py` reads them from a query string and `sql.py` writes them as SQL.
+Only the data; `parser.py` reads it from a query string and `sql.py` writes it as SQL.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from silkline_local.gateway.rest.query.ranges import ALL, Range
+from silkline_local.gateway.rest.query.ranges import ALL, RowRange
 
 # `*` stands for `%`: a percent sign would have to be escaped in a URL.
 PATTERNS = frozenset({'like', 'ilike'})
@@ -51,14 +51,14 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column, or what its JSON value has at a path."""
+    """A column, or the value at a path inside its JSON value."""
 
     column: str
     path: tuple[Arrow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectItem:
     """One item of `select`; without a field, all columns."""
 
     field: Field | None
@@ -77,17 +77,17 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Conditions of which all hold, or any."""
+class ConditionGroup:
+    """Conditions of which all must hold, or any."""
 
     operator: Literal['and', 'or']
-    members: 'tuple[Condition | Group, ...]'
+    members: 'tuple[Condition | ConditionGroup, ...]'
     is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One item of `order`; None leaves it to Postgres."""
+class OrderTerm:
+    """One item of `order`; None leaves the choice to Postgres."""
 
     field: Field
     direction: Literal['asc', 'desc'] | None = None
@@ -96,13 +96,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Everything that is asked; `arguments` are for the function that is called by GET."""
+    """The whole query string; `arguments` are those of a function called by GET."""
 
-    select: tuple[Selected, ...] = ()
-    conditions: tuple[Condition | Group, ...] = ()
-    order: tuple[Order, ...] = ()
-    rows: Range = ALL
+    select: tuple[SelectItem, ...] = ()
+    conditions: tuple[Condition | ConditionGroup, ...] = ()
+    order: tuple[OrderTerm, ...] = ()
+    rows: RowRange = ALL
     arguments: tuple[tuple[str, str], ...] = ()
 
 
-NOTHING_ASKED = Query()
+EMPTY_QUERY = Query()

@@ -1,7 +1,7 @@
-"""Reads the query string: `select`, `order`, `limit`, `offset`, and conditions like `id=eq.1`.
+"""Parses the query string: `select`, `order`, `limit`, `offset`, and conditions like `id=eq.1`.
 
-Owns the grammar. What PostgREST understands and this stand-in does not is refused by name;
-everything else that cannot be read is refused with the place where reading stopped.
+Owns the grammar. Features of PostgREST that this stand-in does not have are refused by name;
+anything else that cannot be parsed is refused with the column where parsing stopped.
 """
 
 import re
@@ -15,11 +15,11 @@ from silkline_local.gateway.rest.query.model import (
     TRUTHS,
     Arrow,
     Condition,
+    ConditionGroup,
     Field,
-    Group,
-    Order,
+    OrderTerm,
     Query,
-    Selected,
+    SelectItem,
 )
 from silkline_local.gateway.rest.query.ranges import requested_range
 
@@ -42,10 +42,10 @@ DEEPEST = 50
 def parse_query(
     pairs: Iterable[tuple[str, str]], *, range_header: str | None, takes_arguments: bool
 ) -> Query:
-    """Read the parameters; those of a GET call that are no condition are its arguments."""
-    select: tuple[Selected, ...] = ()
-    order: tuple[Order, ...] = ()
-    conditions: list[Condition | Group] = []
+    """Parse the parameters; those of a GET call that are not conditions are its arguments."""
+    select: tuple[SelectItem, ...] = ()
+    order: tuple[OrderTerm, ...] = ()
+    conditions: list[Condition | ConditionGroup] = []
     arguments: list[tuple[str, str]] = []
     single: dict[str, str] = {}
     for name, value in pairs:
@@ -53,9 +53,9 @@ def parse_query(
         if name in ('select', 'limit', 'offset'):
             single.setdefault(name, value)
         elif name == 'order':
-            order = Reader('order', value).order()
+            order = QueryReader('order', value).order()
         elif last in ('and', 'or') and path in ([], ['not']):
-            conditions.append(Reader('logic tree', value).tree(last, is_negated=bool(path)))
+            conditions.append(QueryReader('logic tree', value).tree(last, is_negated=bool(path)))
         elif name == 'columns':
             raise not_supported('the parameter `columns`')
         elif name == 'on_conflict':
@@ -64,10 +64,10 @@ def parse_query(
             refuse_nul(name + value)
             arguments.append((name, value))
         else:
-            field = Reader('tree path', name).whole_field()
-            conditions.append(Reader('filter', value).condition(field))
+            field = QueryReader('tree path', name).whole_field()
+            conditions.append(QueryReader('filter', value).condition(field))
     if 'select' in single:
-        select = Reader('select parameter', single['select']).select()
+        select = QueryReader('select parameter', single['select']).select()
     return Query(
         select=select,
         conditions=tuple(conditions),
@@ -86,7 +86,7 @@ def looks_like_condition(name: str, value: str) -> bool:
     )
 
 
-class Reader:
+class QueryReader:
     """Reads one text from left to right."""
 
     def __init__(self, what: str, text: str) -> None:
@@ -94,27 +94,27 @@ class Reader:
         self._text = text
         self._at = 0
 
-    def select(self) -> tuple[Selected, ...]:
+    def select(self) -> tuple[SelectItem, ...]:
         items = [self._selected()]
         while self._skip(','):
             items.append(self._selected())
         self._end('"," or end of input')
         return tuple(items)
 
-    def order(self) -> tuple[Order, ...]:
+    def order(self) -> tuple[OrderTerm, ...]:
         items = [self._ordered()]
         while self._skip(','):
             items.append(self._ordered())
         self._end('"," or end of input')
         return tuple(items)
 
-    def tree(self, operator: Literal['and', 'or'], *, is_negated: bool) -> Group:
+    def tree(self, operator: Literal['and', 'or'], *, is_negated: bool) -> ConditionGroup:
         group = self._group(operator, is_negated=is_negated, depth=1)
         self._end('end of input')
         return group
 
     def whole_field(self) -> Field:
-        """A name and a JSON path, and nothing after it."""
+        """A name and a JSON path, and nothing after them."""
         field = self._field()
         if self._text[self._at : self._at + 1] == '.':
             raise failure(
@@ -132,11 +132,11 @@ class Reader:
         self._end('end of input')
         return condition
 
-    def _selected(self) -> Selected:
+    def _selected(self) -> SelectItem:
         self._spaces()
         if self._skip('*'):
             self._spaces()
-            return Selected(None)
+            return SelectItem(None)
         if self._text.startswith('...', self._at):
             raise not_supported('a spread relation in `select`')
         alias: str | None = None
@@ -157,7 +157,7 @@ class Reader:
             cast_to = match[0]
         self._refuse_embedding()
         self._spaces()
-        return Selected(field, alias, cast_to)
+        return SelectItem(field, alias, cast_to)
 
     def _refuse_embedding(self) -> None:
         follows = self._text[self._at : self._at + 1]
@@ -169,7 +169,7 @@ class Reader:
                 'embedding another table in `select`', hint='Read the tables one by one.'
             )
 
-    def _ordered(self) -> Order:
+    def _ordered(self) -> OrderTerm:
         self._spaces()
         field = self._field()
         if self._text[self._at : self._at + 1] == '(':
@@ -187,9 +187,11 @@ class Reader:
         self._spaces()
         if self._at < len(self._text) and self._text[self._at] != ',':
             self._fail('".asc", ".desc", ".nullsfirst", ".nullslast", "," or end of input')
-        return Order(field, direction, nulls)
+        return OrderTerm(field, direction, nulls)
 
-    def _group(self, operator: Literal['and', 'or'], *, is_negated: bool, depth: int) -> Group:
+    def _group(
+        self, operator: Literal['and', 'or'], *, is_negated: bool, depth: int
+    ) -> ConditionGroup:
         if depth > DEEPEST:
             raise not_supported(f'a condition nested deeper than {DEEPEST}')
         self._spaces()
@@ -201,9 +203,9 @@ class Reader:
         if not self._skip(')'):
             self._fail('"," or ")"')
         self._spaces()
-        return Group(operator, tuple(members), is_negated)
+        return ConditionGroup(operator, tuple(members), is_negated)
 
-    def _member(self, depth: int) -> Condition | Group:
+    def _member(self, depth: int) -> Condition | ConditionGroup:
         self._spaces()
         match = self._match(re.compile(r'(not\.)?(and|or)(?=\s*\()'))
         if match is not None:
@@ -338,7 +340,7 @@ def unescape(text: str) -> str:
 
 
 def refuse_nul(text: str) -> None:
-    # As the text form of a parameter a NUL would end the value early, and find other rows.
+    # In a parameter in text format a NUL would end the value early and match other rows.
     if '\x00' in text:
         raise nul_byte()
 

@@ -1,7 +1,7 @@
-"""Which rows of a result are asked for, and how the answer says which they are.
+"""Which rows of a result a request wants, and how the response says which rows it has.
 
-`limit` and `offset` of the query string and the `Range` header are met in one `Range`. What comes
-out is the status (200, 206, 416) and `Content-Range`.
+`limit` and `offset` of the query string and the `Range` header become one `RowRange`. From it come
+the status (200, 206, 416) and `Content-Range`.
 """
 
 import re
@@ -11,27 +11,27 @@ from silkline_local.gateway.rest.errors import bad_range
 
 HEADER = re.compile(r'([0-9]+)-([0-9]*)')
 INTEGER = re.compile(r'-?[0-9]+')
-# What Postgres can count to; no table has a row so far on.
+# The largest bigint; no table has that many rows.
 LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RowRange:
     """Rows from `offset` on, at most `limit` of them."""
 
     offset: int = 0
     limit: int | None = None
 
 
-ALL = Range()
+ALL = RowRange()
 
 
-def requested_range(limit: str | None, offset: str | None, *, header: str | None) -> Range:
-    """Meet both; what is no number counts as not given, as with PostgREST."""
+def requested_range(limit: str | None, offset: str | None, *, header: str | None) -> RowRange:
+    """Combine both; a value that is not a number counts as not given, as with PostgREST."""
     first = max(integer(offset) or 0, 0)
     size = integer(limit)
     if size == 0:
-        return Range(first, 0)
+        return RowRange(first, 0)
     if size is not None and size < 0:
         raise bad_range('Limit should be greater than or equal to zero.')
     end = None if size is None else first + size
@@ -48,7 +48,7 @@ def requested_range(limit: str | None, offset: str | None, *, header: str | None
             end = upper + 1 if end is None else min(end, upper + 1)
         if end is not None and end <= first:
             raise bad_range('Limit should be greater than or equal to zero.')
-    return Range(first, None if end is None else end - first)
+    return RowRange(first, None if end is None else end - first)
 
 
 def integer(text: str | None) -> int | None:
@@ -56,22 +56,22 @@ def integer(text: str | None) -> int | None:
 
 
 def number(digits: str) -> int:
-    # Python reads no more than 4,300 at once.
+    # int() refuses more than 4,300 digits.
     return min(int(digits[:4000]), LARGEST)
 
 
-def content_range(asked: Range, *, count: int, total: int | None) -> str:
-    rows = f'{asked.offset}-{asked.offset + count - 1}' if count and total != 0 else '*'
+def content_range(requested: RowRange, *, count: int, total: int | None) -> str:
+    rows = f'{requested.offset}-{requested.offset + count - 1}' if count and total != 0 else '*'
     return f'{rows}/{"*" if total is None else total}'
 
 
-def range_status(asked: Range, *, count: int, total: int | None) -> int:
+def range_status(requested: RowRange, *, count: int, total: int | None) -> int:
     if total is None:
         return 200
-    if asked.offset > total:
-        headers = {'Content-Range': content_range(asked, count=0, total=total)}
+    if requested.offset > total:
+        headers = {'Content-Range': content_range(requested, count=0, total=total)}
         raise bad_range(
-            f'An offset of {asked.offset} was requested, but there are only {total} rows.',
+            f'An offset of {requested.offset} was requested, but there are only {total} rows.',
             headers=headers,
         )
     return 206 if count < total else 200

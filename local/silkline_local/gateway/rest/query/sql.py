@@ -1,31 +1,31 @@
-"""Writes the one statement that a request comes down to.
+"""Writes the one statement that a request becomes.
 
-Names are quoted and values are parameters, whatever they hold. Every statement answers one row
-of the same five columns (`Row` in transaction.py), so no change of a table or a function can make
-a prepared statement answer other columns than it promised.
+Names are quoted and values are parameters, whatever they contain. Every statement returns one row
+with the same five columns (`ResultRow` in `transaction.py`), so no change to a table or a function
+can make a prepared statement return other columns than those it was prepared with.
 """
 
-# ruff: noqa: S608 - names are quoted here, and values never get into the text.
+# ruff: noqa: S608 - names are quoted here, and values never become part of the text.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from psycopg import pq
 
-from silkline_local.gateway.rest.database.connection import Command
+from silkline_local.gateway.rest.database.connection import Statement
 from silkline_local.gateway.rest.database.schema_cache import Argument, Function, Table
-from silkline_local.gateway.rest.media import Form
-from silkline_local.gateway.rest.preferences import Count
+from silkline_local.gateway.rest.media import ResponseForm
+from silkline_local.gateway.rest.preferences import CountMethod
 from silkline_local.gateway.rest.query.model import (
     OPERATORS,
     PATTERNS,
     TRUTHS,
     Condition,
+    ConditionGroup,
     Field,
-    Group,
-    Order,
+    OrderTerm,
     Query,
-    Selected,
+    SelectItem,
 )
 
 SETTINGS = (
@@ -33,22 +33,22 @@ SETTINGS = (
     "nullif(current_setting('response.status', true), '')"
 )
 ROWS = '_postgrest_t'
-# With the star, because the bare name would mean a column that is called so.
+# With the star, because the bare name could mean a column of that name.
 ROW = f'{ROWS}.*'
 SOURCE = '"pgrst_source"'
 DIRECTIONS = {'asc': ' ASC', 'desc': ' DESC', None: ''}
 NULLS = {'nullsfirst': ' NULLS FIRST', 'nullslast': ' NULLS LAST', None: ''}
 
 
-class Writer:
-    """Collects the parameters of a statement while it is written."""
+class SqlWriter:
+    """Collects the parameters of a statement while its text is written."""
 
     def __init__(self) -> None:
         self.parameters: list[bytes] = []
         self.formats: list[pq.Format] = []
 
     def text(self, value: str) -> str:
-        """A value whose type Postgres infers from where it stands."""
+        """A value whose type Postgres infers from its position."""
         self.parameters.append(value.encode())
         self.formats.append(pq.Format.TEXT)
         return f'${len(self.parameters)}'
@@ -58,13 +58,13 @@ class Writer:
         self.formats.append(pq.Format.BINARY)
         return f'${len(self.parameters)}::json'
 
-    def command(self, statement: str) -> Command:
-        return Command(statement.encode(), self.parameters, self.formats)
+    def statement(self, text: str) -> Statement:
+        return Statement(text.encode(), self.parameters, self.formats)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call as an expression, and what its arguments come from."""
+class FunctionCall:
+    """A call as an expression, and the source of its arguments."""
 
     expression: str
     origin: str = ''
@@ -80,23 +80,25 @@ class Call:
         )
 
 
-def body_call(function: Function, given: frozenset[str], body: str) -> Call:
+def body_call(function: Function, given: frozenset[str], body: str) -> FunctionCall:
     """A call whose arguments are the members of a JSON object, or the whole of it."""
     name = qualified(function.schema, function.name)
     if function.takes_whole_body:
-        return Call(f'{name}({body}::{function.arguments[0].type})')
+        return FunctionCall(f'{name}({body}::{function.arguments[0].type})')
     arguments = [argument for argument in function.arguments if argument.name in given]
     if not arguments:
-        return Call(f'{name}()')
+        return FunctionCall(f'{name}()')
     columns = ', '.join(f'{identifier(argument.name)} {argument.type}' for argument in arguments)
     passed = ((argument, f'pgrst_body.{identifier(argument.name)}') for argument in arguments)
-    return Call(
+    return FunctionCall(
         f'{name}({named(passed)})', origin=f'json_to_record({body}) AS pgrst_body({columns})'
     )
 
 
-def query_call(writer: Writer, function: Function, given: Sequence[tuple[str, str]]) -> Call:
-    """A call whose arguments are texts of the query string; a variadic one may be repeated."""
+def query_call(
+    writer: SqlWriter, function: Function, given: Sequence[tuple[str, str]]
+) -> FunctionCall:
+    """A call whose arguments come from the query string; a variadic one may be repeated."""
     values: dict[str, list[str]] = {}
     for name, value in given:
         values.setdefault(name, []).append(value)
@@ -106,7 +108,7 @@ def query_call(writer: Writer, function: Function, given: Sequence[tuple[str, st
             texts = values[argument.name]
             text = array_literal(texts) if argument.is_variadic else texts[-1]
             passed.append((argument, f'{writer.text(text)}::{argument.type}'))
-    return Call(f'{qualified(function.schema, function.name)}({named(passed)})')
+    return FunctionCall(f'{qualified(function.schema, function.name)}({named(passed)})')
 
 
 def named(passed: Iterable[tuple[Argument, str]]) -> str:
@@ -116,10 +118,12 @@ def named(passed: Iterable[tuple[Argument, str]]) -> str:
     )
 
 
-def call_statement(function: Function, call: Call, *, form: Form, max_rows: int) -> str:
-    """Ask for the whole result of a call."""
+def call_statement(
+    function: Function, call: FunctionCall, *, form: ResponseForm, max_rows: int
+) -> str:
+    """Select the whole result of a call."""
     if function.is_row:
-        # Taken as one value: a bare `*` would be the columns that there were when it was prepared.
+        # Taken as one value: `*` would mean the columns that existed when it was prepared.
         rows = f'SELECT row_to_json(pgrst_call.*) AS pgrst_row FROM {call.in_from} AS pgrst_call'
         body = aggregate(f'{ROWS}.pgrst_row', form, is_single=form.is_object or not function.is_set)
         return (
@@ -128,7 +132,7 @@ def call_statement(function: Function, call: Call, *, form: Form, max_rows: int)
         )
     if function.is_set:
         return filtered_call(
-            Writer(), function, call, query=Query(), form=form, count=None, max_rows=max_rows
+            SqlWriter(), function, call, query=Query(), form=form, count=None, max_rows=max_rows
         )
     if function.is_composite:
         return (
@@ -143,16 +147,16 @@ def call_statement(function: Function, call: Call, *, form: Form, max_rows: int)
 
 
 def filtered_call(
-    writer: Writer,
+    writer: SqlWriter,
     function: Function,
-    call: Call,
+    call: FunctionCall,
     *,
     query: Query,
-    form: Form,
-    count: Count | None,
+    form: ResponseForm,
+    count: CountMethod | None,
     max_rows: int,
 ) -> str:
-    """Ask for a part of the result of a call."""
+    """Select part of the result of a call."""
     if function.is_composite:
         source = f'SELECT pgrst_call.* FROM {call.in_from} AS pgrst_call'
         result = ROW
@@ -162,66 +166,74 @@ def filtered_call(
         result = ROW if is_row else f'{ROWS}.pgrst_scalar'
     condition = where(writer, query, SOURCE)
     total = 'null::bigint'
-    if count in (Count.EXACT, Count.ESTIMATED):
+    if count in (CountMethod.EXACT, CountMethod.ESTIMATED):
         total = f'(SELECT count(*) FROM {SOURCE}{condition})'
     is_single = form.is_object or not function.is_set
     return (
         f'WITH {SOURCE} AS ({source}) SELECT {total}, count({ROW}),'
         f' {aggregate(result, form, is_single=is_single)}, {SETTINGS}'
-        f' FROM (SELECT {items(writer, query.select, SOURCE)} FROM {SOURCE}{condition}'
+        f' FROM (SELECT {select_list(writer, query.select, SOURCE)} FROM {SOURCE}{condition}'
         f'{order_and_range(writer, query, SOURCE, max_rows=max_rows)}) AS {ROWS}'
     )
 
 
 def read_table(
-    writer: Writer, table: Table, *, query: Query, form: Form, count: Count | None, max_rows: int
+    writer: SqlWriter,
+    table: Table,
+    *,
+    query: Query,
+    form: ResponseForm,
+    count: CountMethod | None,
+    max_rows: int,
 ) -> str:
     name = qualified(table.schema, table.name)
     known = table.json_columns
     condition = where(writer, query, name, known)
     total = 'null::bigint'
-    if count is Count.EXACT:
+    if count is CountMethod.EXACT:
         total = f'(SELECT count(*) FROM {name}{condition})'
-    elif count is Count.ESTIMATED:
-        # One more than an answer holds tells that the planner's guess is wanted.
+    elif count is CountMethod.ESTIMATED:
+        # One row more than a response can hold means that the planner's estimate is used.
         limit = max_rows + 1
         total = f'(SELECT count(*) FROM (SELECT FROM {name}{condition} LIMIT {limit}) AS counted)'
     return (
         f'SELECT {total}, count({ROW}), {aggregate(ROW, form, is_single=form.is_object)},'
-        f' {SETTINGS} FROM (SELECT {items(writer, query.select, name, known)} FROM {name}'
+        f' {SETTINGS} FROM (SELECT {select_list(writer, query.select, name, known)} FROM {name}'
         f'{condition}{order_and_range(writer, query, name, known, max_rows=max_rows)}) AS {ROWS}'
     )
 
 
-def explain_table(writer: Writer, table: Table, *, query: Query) -> str:
-    """Ask how many rows the planner expects."""
+def explain_table(writer: SqlWriter, table: Table, *, query: Query) -> str:
+    """Ask the planner how many rows it expects."""
     name = qualified(table.schema, table.name)
     condition = where(writer, query, name, table.json_columns)
     return f'EXPLAIN (FORMAT JSON) SELECT 1 FROM {name}{condition}'
 
 
-def aggregate(rows: str, form: Form, *, is_single: bool) -> str:
+def aggregate(rows: str, form: ResponseForm, *, is_single: bool) -> str:
     if is_single:
         return f"coalesce({stripped(f'json_agg({rows})->0', form)}, 'null')"
     return f"coalesce({stripped(f'json_agg({rows})', form)}, '[]')"
 
 
-def stripped(value: str, form: Form) -> str:
+def stripped(value: str, form: ResponseForm) -> str:
     return f'json_strip_nulls({value})' if form.strips_nulls else value
 
 
-def items(
-    writer: Writer,
-    selected: Sequence[Selected],
+def select_list(
+    writer: SqlWriter,
+    selected: Sequence[SelectItem],
     source: str,
     json_columns: frozenset[str] = frozenset(),
 ) -> str:
     if not selected:
         return f'{source}.*'
-    return ', '.join(item(writer, one, source, json_columns) for one in selected)
+    return ', '.join(select_item(writer, one, source, json_columns) for one in selected)
 
 
-def item(writer: Writer, selected: Selected, source: str, json_columns: frozenset[str]) -> str:
+def select_item(
+    writer: SqlWriter, selected: SelectItem, source: str, json_columns: frozenset[str]
+) -> str:
     if selected.field is None:
         return f'{source}.*'
     expression = value_of(writer, selected.field, source, json_columns)
@@ -234,7 +246,7 @@ def item(writer: Writer, selected: Selected, source: str, json_columns: frozense
     return f'{expression} AS {identifier(alias)}'
 
 
-def value_of(writer: Writer, field: Field, source: str, json_columns: frozenset[str]) -> str:
+def value_of(writer: SqlWriter, field: Field, source: str, json_columns: frozenset[str]) -> str:
     expression = f'{source}.{identifier(field.column)}'
     if not field.path:
         return expression
@@ -248,29 +260,32 @@ def value_of(writer: Writer, field: Field, source: str, json_columns: frozenset[
 
 
 def where(
-    writer: Writer, query: Query, source: str, json_columns: frozenset[str] = frozenset()
+    writer: SqlWriter, query: Query, source: str, json_columns: frozenset[str] = frozenset()
 ) -> str:
     if not query.conditions:
         return ''
-    written = (holds(writer, one, source, json_columns) for one in query.conditions)
+    written = (condition_sql(writer, one, source, json_columns) for one in query.conditions)
     return f' WHERE {" AND ".join(written)}'
 
 
-def holds(
-    writer: Writer, condition: Condition | Group, source: str, json_columns: frozenset[str]
+def condition_sql(
+    writer: SqlWriter,
+    condition: Condition | ConditionGroup,
+    source: str,
+    json_columns: frozenset[str],
 ) -> str:
-    if isinstance(condition, Group):
+    if isinstance(condition, ConditionGroup):
         joint = f' {condition.operator.upper()} '
         test = joint.join(
-            holds(writer, member, source, json_columns) for member in condition.members
+            condition_sql(writer, member, source, json_columns) for member in condition.members
         )
     else:
-        test = compared(writer, condition, source, json_columns)
+        test = comparison(writer, condition, source, json_columns)
     return f'NOT ({test})' if condition.is_negated else f'({test})'
 
 
-def compared(
-    writer: Writer, condition: Condition, source: str, json_columns: frozenset[str]
+def comparison(
+    writer: SqlWriter, condition: Condition, source: str, json_columns: frozenset[str]
 ) -> str:
     left = value_of(writer, condition.field, source, json_columns)
     value = condition.value
@@ -284,7 +299,7 @@ def compared(
 
 
 def order_and_range(
-    writer: Writer,
+    writer: SqlWriter,
     query: Query,
     source: str,
     json_columns: frozenset[str] = frozenset(),
@@ -305,7 +320,9 @@ def order_and_range(
     return written
 
 
-def order_term(writer: Writer, term: Order, source: str, json_columns: frozenset[str]) -> str:
+def order_term(
+    writer: SqlWriter, term: OrderTerm, source: str, json_columns: frozenset[str]
+) -> str:
     value = value_of(writer, term.field, source, json_columns)
     return f'{value}{DIRECTIONS[term.direction]}{NULLS[term.nulls]}'
 
