@@ -1,4 +1,4 @@
-"""Which project a command talks to, and with which key."""
+"""Which project a command uses, and with which key."""
 
 from pathlib import Path
 
@@ -18,13 +18,13 @@ def test_the_environment_names_the_project_and_its_key(tmp_path: Path) -> None:
     assert not project.is_local
 
 
-def test_the_older_name_of_the_key_is_known(tmp_path: Path) -> None:
+def test_the_legacy_name_of_the_secret_key_works(tmp_path: Path) -> None:
     project = read_project({'SUPABASE_URL': URL, 'SUPABASE_SERVICE_ROLE_KEY': 'a.b.c'}, tmp_path)
 
     assert project.key == 'a.b.c'
 
 
-def test_a_worker_token_goes_beside_the_publishable_key(tmp_path: Path) -> None:
+def test_a_worker_token_is_the_bearer_next_to_the_publishable_key(tmp_path: Path) -> None:
     project = read_project(
         {
             'SUPABASE_URL': URL,
@@ -37,7 +37,7 @@ def test_a_worker_token_goes_beside_the_publishable_key(tmp_path: Path) -> None:
     assert (project.key, project.bearer) == ('sb_publishable_x', 'a.b.c')
 
 
-def test_without_a_project_the_local_stack_of_a_directory_above_is_taken(tmp_path: Path) -> None:
+def test_without_a_project_the_local_stack_of_a_directory_above_is_used(tmp_path: Path) -> None:
     (tmp_path / '.silkline').mkdir()
     (tmp_path / '.silkline/lock').touch()
     (tmp_path / '.silkline/env').write_text(
@@ -66,12 +66,14 @@ def test_without_a_project_the_local_stack_of_a_directory_above_is_taken(tmp_pat
         ({'SILKLINE_DIRECTORY': '/nowhere'}, 'SUPABASE_URL'),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, environment: dict[str, str], named: str) -> None:
+def test_a_missing_or_wrong_variable_is_named(
+    tmp_path: Path, environment: dict[str, str], named: str
+) -> None:
     with pytest.raises(SettingsError, match=named):
         read_project(environment, tmp_path)
 
 
-def test_a_key_is_not_shown(tmp_path: Path) -> None:
+def test_keys_are_left_out_of_the_repr(tmp_path: Path) -> None:
     environment = {
         'SUPABASE_URL': URL,
         'SUPABASE_ANON_KEY': 'the-key',
@@ -81,3 +83,10 @@ def test_a_key_is_not_shown(tmp_path: Path) -> None:
 
     assert 'the-key' not in shown
     assert 'the-token' not in shown
+
+
+def test_a_password_in_a_wrong_url_is_not_repeated(tmp_path: Path) -> None:
+    for url in ('postgresql://postgres:hunter2@db.ref.supabase.co', 'https://a:hunter2@b.example'):
+        with pytest.raises(SettingsError) as refused:
+            read_project({'SUPABASE_URL': url}, tmp_path)
+        assert 'hunter2' not in str(refused.value)

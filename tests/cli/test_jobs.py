@@ -250,7 +250,7 @@ def test_doctor_exits_with_1_if_something_is_broken(stack: StackProcess, user: U
     )
     broken = user.run('doctor', code=1).stdout
 
-    assert 'error   leases: leases that should have been reaped: 1' in broken
+    assert 'error   leases: 1 overdue' in broken
     stack.rpc('reap_crawl_jobs')
 
 

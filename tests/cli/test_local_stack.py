@@ -58,20 +58,26 @@ def test_without_the_extra_the_other_commands_work(
 def test_the_launcher_runs_jobs_in_a_checkout_that_is_not_installed(
     directory: Path, python_without_silkline: str
 ) -> None:
-    imported = subprocess.run([python_without_silkline, '-c', 'import silkline'], check=False)
-    assert imported.returncode != 0, 'this environment must not have silkline'
-
     with own_stack() as stack, Site({'/': page(text='A page of some words.')}) as site:
         [job] = stack.rpc('enqueue_crawl_job', p_payload={'url': f'{site.url}/'})
         names = ('SUPABASE_URL', 'SUPABASE_SECRET_KEY')
         user = User(directory, **{name: stack.variables[name] for name in names})
+        environment = {**user.environment, 'PYTHONPATH': ''}
+        imported = subprocess.run(
+            [python_without_silkline, '-c', 'import silkline'],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+        assert imported.returncode != 0, 'this environment must not have silkline'
         done = subprocess.run(
             [
                 *(python_without_silkline, str(ROOT / 'worker/worker.py')),
                 *('--burst', '--allow-network', '127.0.0.0/8'),
             ],
             cwd=directory,
-            env=user.environment,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=100,

@@ -79,7 +79,7 @@ def test_failed_urls_are_listed_with_their_errors(user: User, job: str) -> None:
     listed = user.run('pages', job, '--failed').stdout
 
     assert pages_in(listed) == FAILED
-    assert 'HTTP 500' in listed
+    assert 'HTTP 404' in listed
 
 
 def test_skipped_urls_are_listed_with_their_reasons(user: User, job: str) -> None:
@@ -100,7 +100,7 @@ def test_json_lines_include_text_and_links(user: User, job: str) -> None:
     assert len(third['links']) == 3
     assert third['change'] == 'new'
     assert [row['last_error'] for row in user.lines('pages', job, '--failed', '--jsonl')] == [
-        'HTTP 500'
+        'HTTP 404 Not Found'
     ]
 
 

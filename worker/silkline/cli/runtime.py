@@ -35,7 +35,7 @@ JobArgument = Annotated[
     str,
     typer.Argument(
         metavar='JOB',
-        help='Job id, its last six or more characters, or "last" for the newest job.',
+        help='A job id, at least its last six characters, or "last" for the newest job.',
     ),
 ]
 AsJson = Annotated[bool, typer.Option('--json', help='Print JSON.')]

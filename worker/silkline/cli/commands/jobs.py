@@ -122,7 +122,8 @@ def watch(job: JobArgument = LAST, as_json: AsJson = False) -> None:
 @commands.command()
 def jobs(
     status: Annotated[
-        list[str] | None, typer.Option(help=f'Only jobs with this status: {", ".join(STATUSES)}.')
+        list[str] | None,
+        typer.Option(help=f'Only jobs with this status ({", ".join(STATUSES)}); may be repeated.'),
     ] = None,
     host: Annotated[
         str | None,

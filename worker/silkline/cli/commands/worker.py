@@ -18,7 +18,8 @@ def worker(
         int, typer.Option(min=1, max=1000, help='Number of jobs to run at the same time.')
     ] = 4,
     kinds: Annotated[
-        list[str] | None, typer.Option(help='Claim only jobs of this kind.', show_default='all')
+        list[str] | None,
+        typer.Option(help='Claim only jobs of this kind; may be repeated.', show_default='all'),
     ] = None,
     burst: Annotated[
         bool, typer.Option('--burst', help='Exit when there is nothing left to claim.')
