@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from silkline.runner.isolation import processes
+from silkline.linux import processes
 
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
@@ -54,7 +54,7 @@ def test_the_demo_crawls_and_leaves_nothing_behind(directory: Path) -> None:
     # The first crawl, its failures, one page, and the second crawl.
     assert '  stored   14 new\n' in done.stdout
     assert '404' in done.stdout
-    assert 'robots: robots.txt does not allow it' in done.stdout
+    assert 'robots: disallowed by robots.txt' in done.stdout
     assert '| `radar` | water level, from above |' in done.stdout
     assert '```python' in done.stdout
     assert '  stored   1 changed, 13 unchanged\n' in done.stdout
