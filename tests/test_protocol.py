@@ -1,4 +1,4 @@
-"""The messages of the pipe, byte by byte, and what is refused."""
+"""The messages of the pipe byte by byte, and which frames are refused."""
 
 from uuid import UUID
 
@@ -57,12 +57,12 @@ def test_a_message_has_these_bytes(
 
 
 @given(from_runner)
-def test_what_a_runner_says_arrives_as_it_was_said(message: protocol.FromRunner) -> None:
+def test_a_message_of_a_runner_survives_the_pipe_unchanged(message: protocol.FromRunner) -> None:
     assert framing.decode_from_runner(body_of(framing.encode(message))) == message
 
 
 @given(to_runner)
-def test_what_a_supervisor_says_arrives_as_it_was_said(message: protocol.ToRunner) -> None:
+def test_a_message_of_a_supervisor_survives_the_pipe_unchanged(message: protocol.ToRunner) -> None:
     assert framing.decode_to_runner(body_of(framing.encode(message))) == message
 
 
@@ -81,7 +81,7 @@ def test_a_page_without_a_content_hash_can_be_neither_sent_nor_received() -> Non
             framing.decode_from_runner(msgspec.json.encode(body))
 
 
-def test_an_answer_of_the_database_is_a_message() -> None:
+def test_an_answer_of_the_database_decodes_as_tasks() -> None:
     answer = {
         'command': 'continue',
         'job_id': HEX,
@@ -102,7 +102,7 @@ def test_an_answer_of_the_database_is_a_message() -> None:
 
 
 @pytest.mark.parametrize('text', ['a\0b', 'a\ud800b', '\0\udfff'])
-def test_text_that_postgres_cannot_hold_is_replaced(text: str) -> None:
+def test_text_that_postgres_cannot_store_is_replaced(text: str) -> None:
     page = protocol.Page(url='u', content_hash='h', markdown=text, metadata={text: [text]})
     message = protocol.Finished(url_key=KEY, status='done', page=page)
     body = body_of(framing.encode(message))
@@ -114,14 +114,14 @@ def test_text_that_postgres_cannot_hold_is_replaced(text: str) -> None:
     assert b'\\u0000' not in body
 
 
-def test_a_runner_that_sends_nul_all_the_same_does_not_get_it_into_the_database() -> None:
+def test_nul_that_a_runner_sends_anyway_does_not_reach_the_database() -> None:
     body = b'{"type":"failed","error_code":"failed","message":"a\\u0000b\\\\u0000"}'
     message = framing.decode_from_runner(body)
     assert isinstance(message, protocol.Failed)
     assert message.message == 'a\N{REPLACEMENT CHARACTER}b\\u0000'
 
 
-def test_text_about_nul_is_left_as_it_is() -> None:
+def test_text_that_mentions_nul_is_unchanged() -> None:
     message = protocol.Log(level='info', message='\\u0000')
     assert framing.decode_from_runner(body_of(framing.encode(message))) == message
 
@@ -133,7 +133,7 @@ def test_garbage_is_refused_with_a_typed_error(body: bytes) -> None:
 
 
 @given(from_runner, st.data())
-def test_a_frame_cut_short_is_refused(message: protocol.FromRunner, data: st.DataObject) -> None:
+def test_a_truncated_frame_is_refused(message: protocol.FromRunner, data: st.DataObject) -> None:
     body = body_of(framing.encode(message))
     with pytest.raises(framing.FrameMalformed):
         framing.decode_from_runner(body[: data.draw(st.integers(0, len(body) - 1))])
@@ -161,12 +161,12 @@ def test_a_message_out_of_bounds_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize('header', [b'\0\0\0\0', b'\x01\0\0\x01', b'\xff\xff\xff\xff'])
-def test_a_frame_too_long_or_empty_is_refused_before_it_is_read(header: bytes) -> None:
+def test_an_oversized_or_empty_frame_is_refused_before_it_is_read(header: bytes) -> None:
     with pytest.raises(framing.FrameTooLarge):
         framing.frame_length(header)
 
 
-def test_a_message_too_long_is_not_sent() -> None:
+def test_an_oversized_message_is_not_sent() -> None:
     page = protocol.Page(url='u', content_hash='h', markdown='x' * framing.MAX_FRAME_BYTES)
     with pytest.raises(framing.FrameTooLarge):
         framing.encode(protocol.Finished(url_key=KEY, status='done', page=page))

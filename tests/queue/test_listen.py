@@ -1,4 +1,4 @@
-"""Listening to Realtime: it ends when it is told to, at whatever moment."""
+"""Listening to Realtime can be cancelled at any moment."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from silkline.settings import Project
 from tests.support.ports import own_port
 
 
-def test_listening_where_nothing_answers_ends_when_it_is_cancelled() -> None:
+def test_listening_to_a_server_that_does_not_answer_can_be_cancelled() -> None:
     project = Project(url=f'http://127.0.0.1:{own_port()}', key='sb_secret_x', is_local=True)
 
     async def run(turns: int) -> None:

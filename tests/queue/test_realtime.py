@@ -1,4 +1,4 @@
-"""Live messages as workers and screens hear and tell them, and what happens without Realtime."""
+"""Live messages, as workers send and receive them, and what happens without Realtime."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 
 class Ear:
-    """What was heard, and when listening began and ended."""
+    """The messages received, and when listening began and ended."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue()
@@ -70,7 +70,7 @@ def run_listening(gateway: GatewayThread, ear: Ear, scenario: Any) -> None:
     asyncio.run(run())
 
 
-def test_wake_ups_are_heard_also_after_a_listener_that_raised(
+def test_wake_ups_arrive_even_after_a_callback_raised(
     gateway: GatewayThread, database: Database, ear: Ear
 ) -> None:
     async def scenario() -> None:
@@ -82,7 +82,7 @@ def test_wake_ups_are_heard_also_after_a_listener_that_raised(
     run_listening(gateway, ear, scenario)
 
 
-def test_listening_goes_on_after_the_server_was_away(
+def test_listening_resumes_after_the_server_was_down(
     gateway: GatewayThread, database: Database, ear: Ear
 ) -> None:
     async def scenario() -> None:
@@ -96,7 +96,7 @@ def test_listening_goes_on_after_the_server_was_away(
     run_listening(gateway, ear, scenario)
 
 
-def test_progress_is_told_at_most_once_a_second_and_the_latest_counts(
+def test_progress_is_published_at_most_once_a_second_and_the_latest_wins(
     gateway: GatewayThread, ear: Ear
 ) -> None:
     async def scenario() -> None:
@@ -119,7 +119,7 @@ def test_progress_is_told_at_most_once_a_second_and_the_latest_counts(
     run_listening(gateway, ear, scenario)
 
 
-def test_progress_that_cannot_be_told_is_dropped_and_the_next_is_told(
+def test_progress_that_cannot_be_published_is_dropped_and_the_next_is_sent(
     gateway: GatewayThread, ear: Ear
 ) -> None:
     async def scenario() -> None:

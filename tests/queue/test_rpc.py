@@ -1,4 +1,4 @@
-"""When a call is tried again, and when it is not."""
+"""Which calls are retried, and which are not."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ GARBLED = b'this is not gzip'
 
 
 class Api:
-    """Answers each call with the next of these, the last one for ever."""
+    """Answers each call with the next of these; the last one repeats."""
 
     def __init__(self, answers: list[Answer]) -> None:
         self.answers = answers
@@ -88,7 +88,7 @@ def test_a_call_carries_the_key_and_the_token() -> None:
         (500, refusal('57014')),
         (503, refusal('53300')),
         (502, '<html>bad gateway</html>'),
-        # A gateway's own words have no code in them.
+        # A gateway's own error has no code.
         (503, {'message': 'failure to get a peer from the ring-balancer'}),
         (500, {}),
         (429, '<html>slow down</html>'),
@@ -108,7 +108,7 @@ def test_a_call_carries_the_key_and_the_token() -> None:
         'not what it says it is',
     ],
 )
-def test_what_passes_is_tried_again(trouble: Answer) -> None:
+def test_a_transient_error_is_retried(trouble: Answer) -> None:
     api = Api([trouble, trouble, (200, STATS)])
 
     assert ask(api).count_limit == 1
@@ -118,7 +118,7 @@ def test_what_passes_is_tried_again(trouble: Answer) -> None:
 @pytest.mark.parametrize(
     ('status', 'code'), [(409, 'PT409'), (403, '42501'), (400, '22P02'), (429, 'PT429')]
 )
-def test_what_is_refused_is_not_tried_again(status: int, code: str) -> None:
+def test_a_refusal_is_not_retried(status: int, code: str) -> None:
     api = Api([(status, refusal(code))])
     with pytest.raises(ApiRefused) as refused:
         ask(api)
@@ -128,14 +128,14 @@ def test_what_is_refused_is_not_tried_again(status: int, code: str) -> None:
     assert len(api.calls) == 1
 
 
-def test_a_project_without_the_queue_is_told_how_to_install_it() -> None:
+def test_the_error_of_a_project_without_the_queue_says_how_to_install_it() -> None:
     with pytest.raises(ApiRefused, match='not installed') as refused:
         ask(Api([(404, refusal('PGRST202'))]))
 
     assert 'silkline install' in (refused.value.hint or '')
 
 
-def test_an_answer_without_json_that_is_no_failure_is_a_refusal() -> None:
+def test_a_successful_answer_that_is_not_json_is_a_refusal() -> None:
     api = Api([(404, 'not here')])
     with pytest.raises(ApiRefused):
         ask(api)
@@ -143,7 +143,7 @@ def test_an_answer_without_json_that_is_no_failure_is_a_refusal() -> None:
     assert len(api.calls) == 1
 
 
-def test_a_gateway_that_does_not_know_the_key_is_not_asked_again() -> None:
+def test_a_gateway_that_rejects_the_key_is_not_asked_again() -> None:
     api = Api([(401, {'message': 'Invalid authentication credentials'})])
     with pytest.raises(ApiRefused, match='Invalid authentication'):
         ask(api)
@@ -152,14 +152,14 @@ def test_a_gateway_that_does_not_know_the_key_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize('body', ['[' * 100_000, f'{{"open": {"1" * 5000}}}'])
-def test_an_answer_that_python_cannot_hold_is_told_from_one_of_another_version(body: str) -> None:
+def test_unparseable_answers_have_another_code_than_those_of_another_version(body: str) -> None:
     with pytest.raises(ApiRefused) as refused:
         ask(Api([(200, body)]))
 
     assert refused.value.code == UNREADABLE
 
 
-def test_patience_ends() -> None:
+def test_retries_end_when_patience_is_over() -> None:
     api = Api([(503, refusal('PGRST000'))])
     with pytest.raises(ApiUnavailable, match='does not answer'):
         ask(api, patience_seconds=1)
@@ -167,7 +167,7 @@ def test_patience_ends() -> None:
     assert len(api.calls) >= 2
 
 
-def test_an_answer_of_another_version_is_named_as_such() -> None:
+def test_an_answer_of_another_version_is_reported_as_such() -> None:
     with pytest.raises(ApiRefused, match='does not understand') as refused:
         ask(Api([(200, {'open': 'many'})]))
 

@@ -18,7 +18,7 @@ JWT = 'eyJhbGciOiJIUzI1NiJ9.eyJyb2xlIjoiY3Jhd2xfd29ya2VyIn0.c2lnbmF0dXJl'
 
 
 class Log:
-    """A logger of its own, and what it has written."""
+    """A logger, and what it has written."""
 
     def __init__(self, format: LogFormat) -> None:
         self._stream = io.StringIO()
@@ -67,7 +67,7 @@ def test_a_line_of_json_has_its_parts_as_fields() -> None:
     assert 'job' not in second
 
 
-def test_an_exception_is_told_in_either_format() -> None:
+def test_both_formats_log_exceptions() -> None:
     for log in (text := Log('text'), objects := Log('json')):
         try:
             raise ValueError('of no use')
@@ -106,21 +106,21 @@ def test_an_empty_secret_hides_nothing(log: Log) -> None:
     assert '***' not in log.text
 
 
-def test_a_message_cannot_write_a_line_of_its_own(log: Log) -> None:
+def test_a_message_cannot_start_a_new_line(log: Log) -> None:
     log.logger.info('title: %s', 'x\n12:00:00 INFO forged\r\x1b[2J\u2028\x85')
 
     assert len(log.lines) == 1
     assert '\x1b' not in log.text
 
 
-def test_a_mistaken_call_is_still_told(log: Log) -> None:
+def test_a_wrong_logging_call_still_produces_a_line(log: Log) -> None:
     log.logger.info('%d slots', f'four of {GIVEN}')
 
     assert '%d slots' in log.text
     assert GIVEN not in log.text
 
 
-def test_text_outside_of_unicode_is_still_told(log: Log) -> None:
+def test_text_outside_of_unicode_is_still_logged(log: Log) -> None:
     log.logger.info('page \udc80 \N{SNOWMAN}')
 
     assert 'page' in log.text
@@ -140,7 +140,7 @@ raise RuntimeError('died of {GIVEN}')
 
 
 @pytest.mark.parametrize('format', ['text', 'json'])
-def test_a_process_says_all_it_has_to_say_through_one_format(format: LogFormat) -> None:
+def test_logs_warnings_and_uncaught_errors_share_one_format(format: LogFormat) -> None:
     done = subprocess.run(
         [sys.executable, '-c', PROGRAM.format(format=format)], capture_output=True, text=True
     )

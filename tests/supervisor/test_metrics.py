@@ -1,4 +1,4 @@
-"""The worker's figures, asked for over real sockets by scrapers, probes and strangers."""
+"""A worker's metrics and health over real sockets, with good and bad clients."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 async def exchange(port: int, request: bytes) -> bytes:
-    """All that is answered; an end by reset is an end."""
+    """The whole answer; a reset counts as its end."""
     reader, writer = await asyncio.open_connection('127.0.0.1', port)
     answer = b''
     try:
@@ -69,7 +69,7 @@ def served(
     asyncio.run(run())
 
 
-def test_all_figures_of_a_worker_can_be_scraped() -> None:
+def test_all_metrics_of_a_worker_can_be_scraped() -> None:
     metrics = Metrics(slots=4)
     metrics.count_claimed(3)
     metrics.count_completed()
@@ -116,7 +116,7 @@ def test_all_figures_of_a_worker_can_be_scraped() -> None:
     served(test, metrics=metrics)
 
 
-def test_a_worker_is_well_while_its_heartbeats_land() -> None:
+def test_a_worker_is_healthy_while_its_heartbeats_succeed() -> None:
     clock = Clock()
 
     async def test(port: int, metrics: Metrics) -> None:
@@ -146,7 +146,7 @@ def test_a_worker_is_well_while_its_heartbeats_land() -> None:
     served(test, metrics=Metrics(slots=1, clock=clock))
 
 
-def test_codes_from_outside_make_a_bounded_number_of_series() -> None:
+def test_codes_of_runners_make_a_bounded_number_of_series() -> None:
     metrics = Metrics(slots=1)
     for code in ('exited:1', 'exited:2', 'Not A Code', '', 'x' * 500, 'a"b\n'):
         metrics.count_failed(code)
@@ -164,7 +164,7 @@ def test_codes_from_outside_make_a_bounded_number_of_series() -> None:
     assert sum(one.value for one in series) == 1006
 
 
-def test_head_is_answered_without_a_body() -> None:
+def test_a_head_request_gets_no_body() -> None:
     async def test(port: int, metrics: Metrics) -> None:
         assert (await get(port, '/healthz', method='HEAD'))[::2] == (503, '')
         assert (await get(port, '/metrics', method='HEAD'))[::2] == (200, '')
@@ -172,7 +172,7 @@ def test_head_is_answered_without_a_body() -> None:
     served(test)
 
 
-def test_a_query_changes_nothing_and_other_paths_and_methods_are_refused() -> None:
+def test_a_query_is_ignored_and_other_paths_and_methods_are_refused() -> None:
     async def test(port: int, metrics: Metrics) -> None:
         assert (await get(port, '/metrics?a=b'))[0] == 200
         assert (await get(port, '/'))[0] == 404
@@ -195,7 +195,7 @@ def test_a_query_changes_nothing_and_other_paths_and_methods_are_refused() -> No
         b'\xff\xfe\x00 \xff HTTP/1.1\r\n\r\n',
     ],
 )
-def test_garbage_is_refused_and_the_next_one_is_served(garbage: bytes) -> None:
+def test_a_malformed_request_is_refused_and_the_next_one_is_served(garbage: bytes) -> None:
     async def test(port: int, metrics: Metrics) -> None:
         assert (await exchange(port, garbage)).startswith(b'HTTP/1.0 400 ')
         assert (await get(port, '/metrics'))[0] == 200
@@ -206,14 +206,14 @@ def test_garbage_is_refused_and_the_next_one_is_served(garbage: bytes) -> None:
 def test_an_endless_request_is_cut_off() -> None:
     async def test(port: int, metrics: Metrics) -> None:
         answer = await exchange(port, b'GET /metrics HTTP/1.1\r\n' + b'X: y\r\n' * 1_000_000)
-        # The answer may be overtaken by the reset that follows what was not read.
+        # The reset for the unread rest may overtake the answer.
         assert answer == b'' or answer.startswith(b'HTTP/1.0 400 ')
         assert (await get(port, '/metrics'))[0] == 200
 
     served(test)
 
 
-def test_one_who_says_nothing_is_cut_off() -> None:
+def test_a_silent_client_is_disconnected() -> None:
     async def test(port: int, metrics: Metrics) -> None:
         assert await exchange(port, b'') == b''
         assert await exchange(port, b'GET /metrics HT') == b''
@@ -221,7 +221,7 @@ def test_one_who_says_nothing_is_cut_off() -> None:
     served(test, connection_seconds=0.05)
 
 
-def test_one_who_leaves_early_is_not_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_hangs_up_early_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def test(port: int, metrics: Metrics) -> None:
         for request in (b'', b'GET /met', REQUEST):
             _, writer = await asyncio.open_connection('127.0.0.1', port)
@@ -238,7 +238,7 @@ def test_one_who_leaves_early_is_not_noticed(caplog: pytest.LogCaptureFixture) -
     assert not caplog.records
 
 
-def test_more_connections_than_are_kept_are_turned_away() -> None:
+def test_connections_above_the_limit_are_refused() -> None:
     async def test(port: int, metrics: Metrics) -> None:
         idle = [await asyncio.open_connection('127.0.0.1', port) for _ in range(MAX_CONNECTIONS)]
         assert await exchange(port, REQUEST) == b''
@@ -252,7 +252,7 @@ def test_more_connections_than_are_kept_are_turned_away() -> None:
     served(test)
 
 
-def test_serving_ends_at_once_though_somebody_is_connected() -> None:
+def test_serving_ends_at_once_despite_open_connections() -> None:
     async def run() -> None:
         async with serve_metrics(Metrics(slots=1), 0, connection_seconds=600) as port:
             reader, writer = await asyncio.open_connection('127.0.0.1', port)
@@ -269,7 +269,7 @@ def test_serving_ends_at_once_though_somebody_is_connected() -> None:
 
 
 @pytest.mark.parametrize('kind', ['taken', 'nowhere', 'impossible'])
-def test_a_port_that_cannot_be_had_is_named(kind: str) -> None:
+def test_the_error_names_the_port_that_cannot_be_opened(kind: str) -> None:
     async def run() -> None:
         metrics = Metrics(slots=1)
         async with serve_metrics(metrics, 0) as taken:
@@ -282,7 +282,7 @@ def test_a_port_that_cannot_be_had_is_named(kind: str) -> None:
     asyncio.run(run())
 
 
-def test_metrics_know_nothing_of_the_worker_and_runners_nothing_of_metrics() -> None:
+def test_metrics_do_not_import_the_worker_and_runners_do_not_import_metrics() -> None:
     program = (
         'import sys, {}; print(*sorted(name for name in sys.modules if name in'
         " ('silkline.supervisor.worker', 'silkline.queue.rpc', 'silkline.supervisor.job_run',"
