@@ -45,7 +45,7 @@ alter table public.crawl_states enable row level security;
 comment on table public.crawl_states is
   'Counters of each job''s frontier, updated in the transactions that change it.';
 comment on column public.crawl_states.pages_spent is
-  'What counts against max_pages: URLs handed out, minus those that turned out not to be pages.';
+  'What counts against max_pages: URLs leased, minus those that turned out not to be pages.';
 comment on column public.crawl_states.pages_free is
   'URLs that were fetched but do not count against max_pages, such as redirects.';
 comment on column public.crawl_states.redirected_starts is
@@ -135,7 +135,7 @@ comment on column public.crawl_tasks.crashes is
 comment on column public.crawl_tasks.losses is
   'How often a worker was lost with this URL in flight. The second time counts as a crash.';
 comment on column public.crawl_tasks.attempts is
-  'How often it was handed out to be fetched. Above 0, it counts against max_pages.';
+  'How often it was leased. Above 0, it counts against max_pages.';
 comment on column public.crawl_tasks.found_on is
   'url_key of the first page that linked here.';
 comment on column public.crawl_tasks.copy_of is

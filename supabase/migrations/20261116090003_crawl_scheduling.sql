@@ -250,7 +250,7 @@ begin
   update public.crawl_jobs as job
   set
     waits_for = null,
-    place = called.place
+    place = unblocked.place
   from (
     select
       due.id,
@@ -264,8 +264,8 @@ begin
       ) - 1 as place
     from public.crawl_jobs as due
     where due.id = any (v_ids)
-  ) as called
-  where job.id = called.id;
+  ) as unblocked
+  where job.id = unblocked.id;
 
   return cardinality(v_ids);
 end
