@@ -84,9 +84,9 @@ def read_networks(words: list[str]) -> tuple[str, ...]:
         try:
             networks.append(str(ip_network(text)))
         except ValueError as error:
+            # The error names the value.
             raise SettingsError(
-                f'--allow-network {text!r} is not a network: {error}; expected something like'
-                ' 127.0.0.0/8'
+                f'--allow-network: {error}; expected something like 127.0.0.0/8'
             ) from error
     return tuple(networks)
 
