@@ -1,4 +1,4 @@
-# Everything is installed once: each stamp stands for a lock file that has been obeyed.
+# Everything is installed once: each stamp in .venv means that a lock file has been installed.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -6,11 +6,11 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# A file of tests shares its servers.
+# Tests of one file share their servers, so they run in one process.
 PARALLEL := --numprocesses 2 --dist loadfile
 CODE := worker local tests benchmarks examples
 
-help: ## Show this page
+help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.runtime ## Install silkline and the local stack into .venv
@@ -25,48 +25,48 @@ format: .venv/.dev ## Format the Python code
 lint: .venv/.dev ## Lint the Python code
 	$(BIN)/ruff check $(CODE)
 
-# With ./, because `basedpyright worker` is a command of its own: it checks nothing and succeeds.
-typecheck: .venv/.dev ## Check the types of the Python code
+# With ./, because basedpyright takes `worker` for a subcommand, checks nothing and succeeds.
+typecheck: .venv/.dev ## Type-check the Python code
 	$(BIN)/basedpyright $(addprefix ./,$(CODE))
 
-check: lint typecheck ## Lint, check types, check the formatting
+check: lint typecheck ## Lint, type-check and check the formatting
 	$(BIN)/ruff format --check $(CODE)
 
-# Without the address of a project: only test-supabase may reach a real one.
-test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to choose)
+# Without the URL of a project: only test-supabase may reach a real one.
+test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to select)
 	env -u SUPABASE_URL $(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
 
-soak: .venv/.dev .venv/.servers ## Run the property tests on examples that nobody tried before
+soak: .venv/.dev .venv/.servers ## Run the property tests on many new random examples
 	env -u SUPABASE_URL $(BIN)/python -m pytest -m hypothesis --hypothesis-profile soak $(PYTEST)
 
-test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests on the project of SUPABASE_URL
+test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests against the project SUPABASE_URL
 	@: "$${SUPABASE_URL:?set it to the URL of the project}"
 	@: "$${SUPABASE_SECRET_KEY:-$${SUPABASE_SERVICE_ROLE_KEY:?or SUPABASE_SECRET_KEY}}"
 	@: "$${SUPABASE_PUBLISHABLE_KEY:-$${SUPABASE_ANON_KEY:?or SUPABASE_PUBLISHABLE_KEY}}"
 	$(BIN)/python -m pytest tests/fidelity $(PYTEST)
 
-demo: .venv/.dev ## Crawl a small site on this machine, from enqueue to Markdown
+demo: .venv/.dev ## Crawl a small site on this machine and show its pages as Markdown
 	$(BIN)/python examples/demo/demo.py
 
-up: .venv/.dev ## Run a Supabase stand-in on this machine; Ctrl-C stops it
+up: .venv/.dev ## Run the local stack, a stand-in for Supabase; Ctrl-C stops it
 	$(BIN)/silkline up
 
-bench-queue: .venv/.dev ## Measure the queue beside its peers (ARGS=--quick for the short form)
+bench-queue: .venv/.dev ## Measure the queue next to its peers (ARGS=--quick for less)
 	PYTHON=$(PYTHON) benchmarks/queue/run.sh $(ARGS)
 
-bench-local: .venv/.dev ## Measure the local stack (ARGS=--quick for the short form)
+bench-local: .venv/.dev ## Measure the local stack (ARGS=--quick for less)
 	$(BIN)/python -m benchmarks.local $(ARGS)
 
-bench-worker: .venv/.dev ## Measure the worker (ARGS=--quick for the short form)
+bench-worker: .venv/.dev ## Measure the worker (ARGS=--quick for less)
 	$(BIN)/python -m benchmarks.worker $(ARGS)
 
-bench-crawl: .venv/.dev ## Measure the crawler beside its peers (ARGS=--quick for the short form)
+bench-crawl: .venv/.dev ## Measure the crawler next to its peers (ARGS=--quick for less)
 	PYTHON=$(PYTHON) benchmarks/crawl/run.sh $(ARGS)
 
-bench-extract: .venv/.dev ## Measure the extraction of main content (ARGS=--quick for the short form)
+bench-extract: .venv/.dev ## Measure the extraction of main content (ARGS=--quick for less)
 	$(BIN)/python -m benchmarks.extract $(ARGS)
 
-lock: ## Pin the dependencies anew (needs uv)
+lock: ## Update the lock files (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
 	uv pip compile $(LOCK) --extra browser --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
@@ -75,7 +75,7 @@ lock: ## Pin the dependencies anew (needs uv)
 	uv pip compile benchmarks/crawl/requirements.in $(LOCK_OPTIONS) \
 		--output-file benchmarks/crawl/requirements.lock
 
-clean: ## Remove what make made
+clean: ## Remove the installed environments and all caches
 	rm -rf .venv .venv-bench .venv-bench-crawl .pytest_cache .ruff_cache .hypothesis dist
 	rm -rf tests/tools/node_modules benchmarks/queue/peers/node_modules
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
@@ -88,7 +88,7 @@ LOCK := pyproject.toml --extra local $(LOCK_OPTIONS)
 	scripts/install-python.sh $(PYTHON) requirements.lock
 	touch $@
 
-# The package itself is installed, too: its commands are entry points.
+# The package itself is installed, too: `silkline` is one of its entry points.
 .venv/.dev: requirements-dev.lock pyproject.toml
 	scripts/install-python.sh $(PYTHON) requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .

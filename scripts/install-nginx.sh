@@ -1,6 +1,6 @@
 #!/bin/sh
-# Unpack Debian's nginx into .venv/nginx, where benchmarks/crawl/site_server.py looks for it. Not installed:
-# the package would start a server on port 80.
+# Unpack Debian's nginx into .venv/nginx, where benchmarks/crawl/site_server.py looks for it. It is
+# not installed, because the package would start a server on port 80.
 set -eu
 cd "$(dirname "$0")/.."
 place=$PWD/.venv/nginx
@@ -12,7 +12,7 @@ command -v apt-get >/dev/null || exit 1
 download=$(mktemp -d)
 trap 'rm -rf "$download"' EXIT
 cd "$download"
-# As root apt-get hands the download over to an account of its own.
+# When run as root, apt-get downloads under another account.
 chmod 777 "$download"
 apt-get -qq download nginx >/dev/null
 dpkg-deb --extract nginx_*.deb unpacked

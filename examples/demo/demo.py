@@ -1,8 +1,8 @@
-"""A crawl on this machine, from nothing to Markdown: `make demo`.
+"""`make demo`: a crawl on this machine, from nothing to Markdown.
 
-Serves a small site on loopback (`demo_site.py`) and runs, in a directory that is gone afterwards,
-the commands that anybody would type: crawl, look, crawl again. Owns the story and that nothing is
-left running; what is shown is what the commands print.
+Serves a small site on loopback (`demo_site.py`) and runs, in a temporary directory, the commands
+that a user would type: crawl, list the pages, crawl again. Owns the order of the commands, and
+cleans up after them. The output is that of the commands.
 """
 
 import os
@@ -19,20 +19,20 @@ from demo_site import DemoSite
 from silkline.settings import STACK_NAME
 from silkline_local.directory import StackDirectory
 
-# The site is on this machine, which crawls may not reach unless they are told so.
+# The site is on this machine, which a crawl may not reach by default.
 ALLOW = ('--allow-network', '127.0.0.0/8')
 SHOWN_PAGE = 'guide/sensors/index.md'
 
 
 def main() -> None:
-    # Ended politely, it cleans up as after Ctrl-C.
-    # Both, whatever was inherited: a shell has SIGINT ignored by what it starts in the background.
+    # SIGTERM cleans up like Ctrl-C. SIGINT is set as well: a shell makes its background jobs ignore
+    # it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix='silkline-demo-') as name:
         directory = Path(name)
-        # The server may have to run as another account.
+        # Postgres may have to run as another account.
         directory.chmod(0o711)
         try:
             with DemoSite() as site:
@@ -41,37 +41,35 @@ def main() -> None:
             raise SystemExit(130) from None
         finally:
             StackDirectory(directory / STACK_NAME).lock.stop()
-    tell(
-        f'Done in {time.monotonic() - started_at:.0f} s; nothing is left running or on disk. Next:'
-    )
+    say(f'Done in {time.monotonic() - started_at:.0f} s; everything is stopped and deleted. Next:')
     print(
         """
   make install && . .venv/bin/activate
   silkline crawl https://quotes.toscrape.com --pages 100 --export quotes
-  silkline pages                # what the last crawl stored; --failed, --skipped say why not
-  silkline up                   # the stack alone; .silkline/env has what supabase-js needs
+  silkline pages                # the pages of the last crawl; --failed and --skipped say why
+  silkline up                   # only the stack; .silkline/env has what supabase-js needs
   silkline --help"""
     )
 
 
 def play(shell: 'Shell', site: DemoSite) -> None:
-    tell(f'A small manual, made up, is served on {site.url}. Crawl it:')
+    say(f'A small fictional manual is served at {site.url}. Crawl it:')
     shell.run('crawl', f'{site.url}/', *ALLOW, '--export', 'pages')
 
-    tell('What did not work, and what was left out on purpose:')
+    say('The pages that failed, and those that were skipped on purpose:')
     shell.run('pages', '--failed')
     shell.run('pages', '--skipped')
 
-    tell(f'One of the pages, as it was stored ({SHOWN_PAGE}):')
+    say(f'One of the stored pages ({SHOWN_PAGE}):')
     show(shell.directory / 'pages' / SHOWN_PAGE)
 
-    tell('Somebody edits one page of the site. Crawl it again:')
+    say('Now one page of the site changes. Crawl it again:')
     site.edit()
     shell.run('crawl', f'{site.url}/', *ALLOW, '--export', 'pages')
 
 
 class Shell:
-    """Runs commands as somebody would who has an empty directory and nothing configured."""
+    """Runs commands like a user with an empty directory and no configuration."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,18 +80,18 @@ class Shell:
             **kept,
             'SILKLINE_DIRECTORY': str(directory / STACK_NAME),
             'XDG_STATE_HOME': str(directory / 'state'),
-            # Only for reading what it prints; terminals know better.
+            # A terminal knows its width.
             **({} if sys.stdout.isatty() else {'COLUMNS': '120'}),
         }
 
     def run(self, *words: str) -> None:
-        """Run a command where everybody sees it; the demo ends if it fails."""
+        """Run a command and show its output; the demo ends if it fails."""
         print(f'\n$ silkline {" ".join(words)}', flush=True)
         process = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, '-P', '-m', 'silkline', *words],
             cwd=self.directory,
             env=self._environment,
-            # Told to stop by the demo alone: a crawl that is told twice ends at once.
+            # Ctrl-C reaches only the demo, which passes it on: a second one would kill the crawl.
             process_group=0,
         )
         try:
@@ -103,7 +101,7 @@ class Shell:
             process.wait()
             raise
         if code != 0:
-            raise SystemExit(f'make demo: silkline {words[0]} ended with {code}')
+            raise SystemExit(f'make demo: silkline {words[0]} exited with {code}')
 
 
 def show(path: Path) -> None:
@@ -112,7 +110,7 @@ def show(path: Path) -> None:
         print(f'  {line}'.rstrip())
 
 
-def tell(text: str) -> None:
+def say(text: str) -> None:
     print(f'\n{text}', flush=True)
 
 

@@ -1,6 +1,6 @@
 """A small site on loopback, for `make demo` and the tutorial: the files of `examples/demo/site`.
 
-It also has what real sites have: a redirect, a dead link, a slow page, validators, and a page that
+It also has what real sites have: a redirect, a dead link, a slow page, ETags, and a page that
 changes (`edit`). `python examples/demo/demo_site.py [PORT]` serves it until Ctrl-C.
 """
 
@@ -40,7 +40,7 @@ class Answer:
 
 
 class DemoSite:
-    """Enter it to serve on a port, 0 for a free one; `requests` are the requested paths."""
+    """Serves while it is entered, on a free port by default; `requests` are the requested paths."""
 
     def __init__(self, port: int = 0) -> None:
         self.requests: list[str] = []
@@ -68,7 +68,7 @@ class DemoSite:
         return f'http://127.0.0.1:{self._server.server_port}'
 
     def edit(self) -> None:
-        """Change one page, as somebody who publishes a release does."""
+        """Change one page: a release is added to the changelog."""
         self._is_edited = True
 
     def answer(self, path: str, known_tag: str | None) -> Answer:
@@ -96,7 +96,7 @@ class DemoSite:
             return None
         body = file.read_text()
         if file.suffix in ('.txt', '.xml'):
-            # These name whole URLs, and the port is another one each time.
+            # These contain absolute URLs, and the port differs each time.
             body = body.replace('{origin}', self.url)
         if path == CHANGING and self._is_edited:
             body = body.replace('<h2>4.2</h2>', f'{NEWS}<h2>4.2</h2>')

@@ -1,4 +1,4 @@
-"""`make demo`, as somebody runs it who has just cloned the repository."""
+"""`make demo`, as a user runs it after cloning the repository."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def processes_in(directory: Path) -> list[int]:
-    """Processes that work in a directory or below, or name it."""
+    """Processes whose working directory or command line is in a directory."""
     found: list[int] = []
     for process in processes():
         try:
@@ -60,7 +60,7 @@ def test_the_demo_crawls_and_leaves_nothing_behind(directory: Path) -> None:
     assert '  stored   1 changed, 13 unchanged\n' in done.stdout
     assert 'silkline crawl https://' in done.stdout
     assert list(directory.iterdir()) == []
-    wait_until(lambda: processes_in(directory) == [], what='the end of all')
+    wait_until(lambda: processes_in(directory) == [], what='all processes to end')
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
@@ -88,4 +88,4 @@ def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
 
     assert code == 130, said
     assert list(directory.iterdir()) == []
-    wait_until(lambda: processes_in(directory) == [], what='the end of all')
+    wait_until(lambda: processes_in(directory) == [], what='all processes to end')

@@ -1,4 +1,4 @@
-"""Dockerfile, unit and docs/how-to/deploy.md say what the worker understands."""
+"""Dockerfile, systemd unit and docs/how-to/deploy.md agree with the worker."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def test_every_option_that_is_set_exists() -> None:
     assert {word for word in used if word.startswith('--')} - known == set()
 
 
-def test_every_host_waits_longer_than_the_worker_takes_to_hand_in() -> None:
+def test_every_host_waits_longer_than_a_worker_takes_to_stop() -> None:
     grace = WorkerOptions().grace_seconds
     names = 'stop-timeout|stop_grace_period|kill_timeout|ShutdownDelaySeconds|GracePeriodSeconds'
     waits = re.findall(rf'(?:{names})[ :=]+(\d+)', DOCS)
@@ -44,7 +44,7 @@ def test_every_host_waits_longer_than_the_worker_takes_to_hand_in() -> None:
     assert float(found(r'^TimeoutStopSec=(\d+)$', UNIT)) > unit_grace + 10
 
 
-def test_every_metric_that_is_named_exists() -> None:
+def test_the_documented_metrics_are_those_of_the_worker() -> None:
     metrics = Metrics(slots=1)
     families = {family.name: family.type for family in metrics.registry.collect()}
     suffixes = {'counter': ['_total'], 'histogram': ['_bucket', '_count', '_sum'], 'gauge': ['']}
@@ -57,7 +57,7 @@ def test_every_metric_that_is_named_exists() -> None:
     named = set(re.findall(r'\bsilkline_[a-z_]+', DOCS))
 
     assert named - names == set()
-    # A metric that nobody is told of is one too many.
+    # Every metric is documented.
     assert {name.removesuffix('_total') for name in families if name.startswith('silkline_')} == {
         re.sub(r'_(total|bucket|count|sum)$', '', name) for name in named
     }
@@ -71,7 +71,7 @@ def test_the_health_check_asks_the_port_that_is_served() -> None:
     assert found(r'--metrics-port (\d+)', UNIT) == served
 
 
-def test_the_builder_is_sent_what_is_copied_and_nothing_else() -> None:
+def test_docker_sends_the_builder_what_is_copied_and_nothing_else() -> None:
     copied = {
         source
         for line in re.findall(r'^COPY (?!--from)(.*)$', DOCKERFILE, re.MULTILINE)
@@ -83,7 +83,7 @@ def test_the_builder_is_sent_what_is_copied_and_nothing_else() -> None:
     assert all((ROOT / source).exists() for source in copied)
 
 
-def test_no_key_is_built_in() -> None:
+def test_image_and_unit_hold_no_key() -> None:
     assert not re.search(r'(?i)^(ARG|ENV).*(key|token|secret|supabase)', DOCKERFILE, re.MULTILINE)
     assert 'EnvironmentFile=' in UNIT
     assert 'SUPABASE' not in UNIT
