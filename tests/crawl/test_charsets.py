@@ -1,4 +1,4 @@
-"""Bytes to text: which charset is taken, what its names stand for, and that nothing raises."""
+"""Which charset bytes are decoded with, what labels stand for, and that nothing raises."""
 
 import time
 
@@ -11,7 +11,7 @@ TEXT = 'Grüße, 世界'
 HTML = 'text/html'
 
 
-def test_utf_8_by_header() -> None:
+def test_utf_8_is_decoded_by_header() -> None:
     assert decode(TEXT.encode(), 'text/html; charset=utf-8', is_html=True) == (TEXT, 'utf-8')
 
 
@@ -19,13 +19,13 @@ BOMS = [('utf-8-sig', 'utf-8'), ('utf-16', 'utf-16le')]
 
 
 @pytest.mark.parametrize(('codec', 'name'), BOMS)
-def test_a_byte_order_mark_outranks_all(codec: str, name: str) -> None:
+def test_a_byte_order_mark_outranks_everything(codec: str, name: str) -> None:
     body = ('<meta charset=koi8-r>' + TEXT).encode(codec)
     text, charset = decode(body, 'text/html; charset=windows-1251', is_html=True)
     assert (text, charset) == ('<meta charset=koi8-r>' + TEXT, name)
 
 
-def test_a_big_endian_mark() -> None:
+def test_a_big_endian_byte_order_mark_is_recognised() -> None:
     assert decode(b'\xfe\xff' + TEXT.encode('utf-16-be'), None, is_html=False) == (TEXT, 'utf-16be')
 
 
@@ -46,7 +46,7 @@ HEADERS = [
 
 
 @pytest.mark.parametrize(('header', 'name'), HEADERS)
-def test_the_header_outranks_the_page_if_it_names_a_charset(header: str | None, name: str) -> None:
+def test_a_charset_in_the_header_outranks_the_page(header: str | None, name: str) -> None:
     body = '<meta charset="koi8-r">Привет'.encode('koi8-r' if name == 'koi8-r' else 'cp1251')
     text, charset = decode(body, header, is_html=True)
     assert charset == name
@@ -76,7 +76,7 @@ METAS = [
 
 
 @pytest.mark.parametrize(('head', 'name'), METAS)
-def test_the_page_says_its_charset_at_its_beginning(head: str, name: str) -> None:
+def test_a_page_declares_its_charset_at_its_beginning(head: str, name: str) -> None:
     body = head.encode() + '日本'.encode('cp932')
     text, charset = decode(body, HTML, is_html=True)
     assert charset == name
@@ -90,13 +90,13 @@ def test_meta_counts_in_html_only() -> None:
     assert decode(xml, 'application/xml', is_html=False)[0].endswith('да')
 
 
-def test_xml_in_utf_16_without_a_mark() -> None:
+def test_xml_in_utf_16_without_a_byte_order_mark_is_recognised() -> None:
     text = '<?xml version="1.0"?><a>ü</a>'
     assert decode(text.encode('utf-16-le'), None, is_html=False) == (text, 'utf-16le')
     assert decode(text.encode('utf-16-be'), None, is_html=False) == (text, 'utf-16be')
 
 
-def test_without_a_word_it_is_utf_8_if_it_can_be() -> None:
+def test_without_a_declaration_valid_utf_8_is_utf_8() -> None:
     assert decode(TEXT.encode(), None, is_html=True) == (TEXT, 'utf-8')
     assert decode(b'plain', HTML, is_html=True) == ('plain', 'utf-8')
     assert decode(b'', None, is_html=True) == ('', 'utf-8')
@@ -128,13 +128,13 @@ LABELS = [
 
 
 @pytest.mark.parametrize(('label', 'name', 'body', 'text'), LABELS)
-def test_labels_stand_for_what_browsers_take_them_for(
+def test_labels_mean_what_they_mean_to_browsers(
     label: str, name: str, body: bytes, text: str
 ) -> None:
     assert decode(body, f'text/html; charset={label}', is_html=True) == (text, name)
 
 
-def test_every_label_has_a_codec_of_python() -> None:
+def test_every_label_has_a_python_codec() -> None:
     assert set(NAMES.values()) == set(CODECS)
     for name, codec in CODECS.items():
         assert name_of(name) == name
@@ -145,7 +145,7 @@ def test_every_label_has_a_codec_of_python() -> None:
     'label',
     ['utf-7', 'hz-gb-2312', 'idna', 'rot13', 'base64', 'zlib', 'unicode_escape', 'mbcs', ''],
 )
-def test_other_codecs_of_python_are_no_charsets(label: str) -> None:
+def test_other_python_codecs_are_not_charsets(label: str) -> None:
     assert name_of(label) is None
     assert decode(b'+ADw-', f'text/html; charset={label}', is_html=True) == ('+ADw-', 'utf-8')
 
@@ -156,7 +156,7 @@ def test_nul_does_not_reach_the_text() -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([None, '', *sorted(NAMES)]), st.booleans())
-def test_nothing_raises_and_all_can_be_stored(
+def test_no_input_raises_and_every_text_can_be_stored(
     body: bytes, label: str | None, is_html: bool
 ) -> None:
     header = None if label is None else f'text/html; charset={label}'
@@ -169,7 +169,7 @@ def test_nothing_raises_and_all_can_be_stored(
 @pytest.mark.parametrize(
     'unit', [b'<meta ', b'<!--', b'<meta a=', b"<meta a='", b'<?xml ', b'a', b'a ', b'\xff']
 )
-def test_hostile_bytes_take_linear_time(unit: bytes) -> None:
+def test_malicious_bytes_take_linear_time(unit: bytes) -> None:
     started = time.process_time()
     decode(unit * (5_000_000 // len(unit)), HTML, is_html=True)
     decode(b'<meta ' + unit * 5_000, HTML, is_html=True)

@@ -1,4 +1,4 @@
-"""Plugins inside real runners: used where they load, left out where they do not."""
+"""Plugins inside real runners: what they can do, and what happens when they fail."""
 
 import asyncio
 import sys
@@ -57,7 +57,7 @@ class Faulty(Echo):
 
 
 class Odd(Echo):
-    # Misbehaves at /a alone, in the way that its name says.
+    # Misbehaves at /a only, in the way its name says.
 
     async def fetch(self, url, **wanted):
         if url.endswith('/a'):
@@ -206,9 +206,9 @@ def plugins(tmp_path: Path) -> Path:
 def crawl(
     plugins: Path, site: Site, kind: str = 'crawl', **options: Any
 ) -> tuple[Outcome, dict[str, protocol.Finished], list[str]]:
-    """Run one real runner that finds the plugins; answers its end, its URLs and its log."""
+    """Run one real runner that finds the plugins; returns its outcome, its URLs and its log."""
     frontier = Frontier()
-    said: list[str] = []
+    log: list[str] = []
     start = protocol.Start(
         job_id=uuid4(),
         kind=kind,
@@ -220,7 +220,7 @@ def crawl(
 
     def watch(runner: Runner, message: protocol.FromRunner) -> None:
         if isinstance(message, protocol.Log):
-            said.append(message.message)
+            log.append(message.message)
 
     async def run() -> Outcome:
         async with Runner(start, command=command) as runner:
@@ -230,7 +230,7 @@ def crawl(
     urls = {
         frontier.urls[key].url.removeprefix(site.url): end for key, end in frontier.ended.items()
     }
-    return outcome, urls, said
+    return outcome, urls, log
 
 
 def page_at(urls: dict[str, protocol.Finished], path: str) -> protocol.Page:
@@ -239,21 +239,21 @@ def page_at(urls: dict[str, protocol.Finished], path: str) -> protocol.Page:
     return found
 
 
-def test_every_page_passes_the_hooks_and_broken_plugins_are_left_out_and_named(
+def test_hooks_see_every_page_and_plugins_that_do_not_load_are_skipped_and_logged(
     plugins: Path,
 ) -> None:
     with Site({'/': page(text='One two three.')}) as site:
-        outcome, urls, said = crawl(plugins, site)
+        outcome, urls, log = crawl(plugins, site)
     assert outcome.done is not None
     assert page_at(urls, '/').metadata['words'] > 2
-    assert [line.split(':')[0] for line in said] == [
+    assert [line.split(':')[0] for line in log] == [
         'skipped plugin future',
         'skipped plugin lame',
         'skipped plugin missing',
     ]
 
 
-def test_an_extractor_of_a_plugin_makes_the_markdown_under_its_name(plugins: Path) -> None:
+def test_the_extractor_of_a_plugin_makes_the_markdown_and_is_stored_with_it(plugins: Path) -> None:
     with Site({'/': page(text='Words.')}) as site:
         _, urls, _ = crawl(plugins, site, extractor='upper')
     stored = page_at(urls, '/')
@@ -261,25 +261,25 @@ def test_an_extractor_of_a_plugin_makes_the_markdown_under_its_name(plugins: Pat
     assert (stored.extractor, stored.extractor_version) == ('upper', '7')
 
 
-def test_an_extractor_that_breaks_loses_no_page_and_no_link(plugins: Path) -> None:
+def test_an_extractor_that_fails_loses_no_page_and_no_link(plugins: Path) -> None:
     with Site({'/': page('/a'), '/a': page()}) as site:
         _, urls, _ = crawl(plugins, site, extractor='fragile')
     assert urls.keys() == {'/', '/a'}
     assert 'it broke' in page_at(urls, '/').metadata['extract_error']
 
 
-def test_a_fetcher_of_a_plugin_goes_through_the_same_egress(plugins: Path) -> None:
+def test_the_fetcher_of_a_plugin_uses_the_same_egress(plugins: Path) -> None:
     with Site({'/': page()}) as site:
         _, urls, _ = crawl(plugins, site, fetcher='echo')
         assert page_at(urls, '/').title == 'By plugin'
-        assert site.asked() == {'/': 1}
+        assert site.request_counts() == {'/': 1}
     with Site({'/': page()}, address='127.0.0.2') as site:
         _, urls, _ = crawl(plugins, site, fetcher='echo', obey_robots=False)
         assert urls['/'].skip_reason == 'forbidden_address'
         assert site.log == []
 
 
-def test_a_fetcher_that_breaks_fails_the_page_and_not_the_job(plugins: Path) -> None:
+def test_a_fetcher_that_fails_fails_the_page_and_not_the_job(plugins: Path) -> None:
     with Site({'/': page()}) as site:
         outcome, urls, _ = crawl(plugins, site, fetcher='faulty')
     assert outcome.done is not None
@@ -296,9 +296,7 @@ def test_a_fetcher_that_breaks_fails_the_page_and_not_the_job(plugins: Path) -> 
         ('wordy', 'failed: RuntimeError: word word'),
     ],
 )
-def test_a_fetcher_may_do_what_it_likes_and_costs_one_page(
-    plugins: Path, fetcher: str, words: str
-) -> None:
+def test_a_fetcher_that_misbehaves_costs_one_page(plugins: Path, fetcher: str, words: str) -> None:
     with Site({'/': page('/a', '/b'), '/a': page(), '/b': page()}) as site:
         outcome, urls, _ = crawl(plugins, site, fetcher=fetcher)
     assert outcome.done is not None
@@ -318,13 +316,13 @@ def test_a_fetcher_that_hangs_costs_one_page(plugins: Path) -> None:
     assert urls['/a'].error == "the fetcher 'hanging' did not return within 6 s"
 
 
-def test_headers_of_a_fetcher_are_found_in_any_case(plugins: Path) -> None:
+def test_headers_from_a_fetcher_are_found_in_any_case(plugins: Path) -> None:
     with Site({'/': Answer('<title>T</title>', type='text/plain')}) as site:
         _, urls, _ = crawl(plugins, site, fetcher='lower')
     assert page_at(urls, '/').title == 'T'
 
 
-def test_a_fetcher_that_does_not_open_fails_the_job_and_one_that_does_not_close_does_not(
+def test_a_fetcher_that_fails_to_open_fails_the_job_and_one_that_fails_to_close_does_not(
     plugins: Path,
 ) -> None:
     with Site({'/': page()}) as site:
@@ -338,7 +336,7 @@ def test_a_fetcher_that_does_not_open_fails_the_job_and_one_that_does_not_close_
         assert urls['/'].status == 'done'
 
 
-def test_a_kind_of_jobs_gets_responses_of_every_type(plugins: Path) -> None:
+def test_a_job_kind_gets_responses_of_every_content_type(plugins: Path) -> None:
     json = Answer('{"items": [1, 2, 3]}', type='application/json')
     with Site({'/': json, '/two': Answer('x', type='image/png')}) as site:
         _, urls, _ = crawl(plugins, site, kind='sizes')
@@ -348,7 +346,7 @@ def test_a_kind_of_jobs_gets_responses_of_every_type(plugins: Path) -> None:
     assert page_at(urls, '/').metadata['made_with'] == 'kind=sizes/3 urls=1'
 
 
-def test_a_kind_of_jobs_that_breaks_costs_the_pages_it_breaks_on(plugins: Path) -> None:
+def test_a_job_kind_that_fails_costs_the_pages_it_fails_on(plugins: Path) -> None:
     site_pages = {path: page() for path in ('/', '/a', '/b', '/c')}
     with Site(site_pages) as site:
         outcome, urls, _ = crawl(plugins, site, kind='strange')
@@ -362,7 +360,7 @@ def test_a_kind_of_jobs_that_breaks_costs_the_pages_it_breaks_on(plugins: Path) 
     assert 'TypeError' in outcome.done.result['result_error']
 
 
-def test_a_kind_of_jobs_reads_pages_its_own_way(plugins: Path) -> None:
+def test_a_job_kind_reads_pages_in_its_own_way(plugins: Path) -> None:
     with Site({'/': page('/unseen'), '/two': page()}) as site:
         outcome, urls, _ = crawl(plugins, site, kind='titles')
     assert {path: page_at(urls, path).title for path in urls} == {'/': 'At 0', '/two': 'At 1'}
@@ -380,7 +378,7 @@ def test_a_kind_of_jobs_reads_pages_its_own_way(plugins: Path) -> None:
         ({'kind': 'nowhere'}, "the job kind 'nowhere' failed: TypeError: starts has type str"),
     ],
 )
-def test_a_job_that_names_what_is_not_there_fails_with_a_sentence(
+def test_a_job_that_names_a_missing_plugin_fails_with_a_clear_message(
     plugins: Path, options: dict[str, str], words: str
 ) -> None:
     with Site({'/': page()}) as site:

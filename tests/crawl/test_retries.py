@@ -1,4 +1,4 @@
-"""Which failures are tried again, and when."""
+"""Which failures are retried, and when."""
 
 from datetime import UTC, datetime
 
@@ -14,15 +14,15 @@ NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ('status', 'trouble'),
+    ('status', 'retry_class'),
     [
         *((status, 'server') for status in (408, 425, 500, 502, 504, 520, 524, 527)),
         *((status, 'rate_limited') for status in (429, 503)),
         *((status, None) for status in (200, 301, 400, 401, 403, 404, 405, 410, 414, 451, 501)),
     ],
 )
-def test_a_status_is_worth_another_try_or_is_final(status: int, trouble: str | None) -> None:
-    assert retry_class_of(status) == trouble
+def test_each_status_has_a_retry_class_or_is_final(status: int, retry_class: str | None) -> None:
+    assert retry_class_of(status) == retry_class
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_retry_after_is_read_in_both_forms_and_bounded(
     assert retry_after_seconds(header, now=NOW) == seconds
 
 
-def test_each_pause_is_about_twice_the_one_before_up_to_an_hour() -> None:
+def test_each_delay_is_about_twice_the_previous_one_up_to_an_hour() -> None:
     for nth in range(1, 60):
         pause = retry_delay_seconds(nth, first_seconds=10)
         wanted = min(10 * 2 ** (nth - 1), 3600)
         assert 0.79 * wanted <= pause <= 1.21 * wanted
 
 
-def test_a_status_is_named_for_people() -> None:
+def test_a_status_is_written_with_its_name() -> None:
     assert status_text(404) == 'HTTP 404 Not Found'
     assert status_text(799) == 'HTTP 799'

@@ -1,4 +1,4 @@
-"""Joining links, the canonical form and its laws, hosts, ports and the fast joiner."""
+"""Joining links, the canonical form, keys, hosts, ports and the cached joiner."""
 
 import hashlib
 from urllib.parse import urlsplit
@@ -43,7 +43,7 @@ JOINS: list[tuple[str, str | None]] = [
     ('https://müller.de/', 'https://xn--mller-kva.de/'),
     ('http://0x7f.1/', 'http://127.0.0.1/'),
     ('http://[::1]:8080/', 'http://[::1]:8080/'),
-    # The wire form keeps the query as it is, tracking and order included.
+    # The wire form keeps the query unchanged, with tracking parameters and in its order.
     ('/p?b=2&a=1&utm_source=x#f', 'https://docs.example.com/p?b=2&a=1&utm_source=x'),
     ('/p?', 'https://docs.example.com/p?'),
     ('mailto:someone@example.com', None),
@@ -69,17 +69,17 @@ JOINS: list[tuple[str, str | None]] = [
 
 
 @pytest.mark.parametrize(('href', 'url'), JOINS)
-def test_a_link_means_what_a_browser_makes_of_it(href: str, url: str | None) -> None:
+def test_a_link_is_joined_as_browsers_do(href: str, url: str | None) -> None:
     assert join(BASE, href) == url
 
 
 @pytest.mark.parametrize('base', ['', 'nonsense', 'http://[', '/path', '\ud800'])
-def test_a_base_that_is_no_url_joins_to_nothing(base: str) -> None:
+def test_a_base_that_is_not_a_url_joins_to_nothing(base: str) -> None:
     assert join(base, 'x') is None
     assert Joiner().links(base, ['x', '/y', 'https://example.com/']) == []
 
 
-def test_the_longest_url_is_still_one() -> None:
+def test_a_url_may_have_the_maximum_length() -> None:
     path = 'a' * (MAX_URL_LENGTH - len('https://docs.example.com/'))
     joined = join(BASE, f'/{path}')
     assert joined is not None
@@ -152,7 +152,7 @@ def test_urls_that_may_differ_have_different_keys(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     'url', ['', 'example.com', 'mailto:a@b.c', 'http://[', 'ftp://a/', '\ud800']
 )
-def test_what_is_no_web_address_has_no_key(url: str) -> None:
+def test_only_http_and_https_urls_have_a_key(url: str) -> None:
     with pytest.raises(ValueError, match='not an http or https URL'):
         key_of(url)
 
@@ -162,7 +162,7 @@ def test_the_key_is_a_hash_of_the_canonical_form() -> None:
     assert key_of('https://EXAMPLE.com/?utm_id=4&a=1') == UUID(bytes=digest)
 
 
-# Laws
+# Properties
 
 TEXTS = st.text(max_size=30) | st.text(alphabet='/.%;?&=#aA0(){}:@\\ ~+2eéj', max_size=40)
 
@@ -186,7 +186,7 @@ URLS = st.builds(
 @example('https://example.com/..;jsessionid=1/..;sid=2')
 @example('https://example.com/a;sid=%2E%2E/;jsessionid=')
 @example('https://example.com/?%75tm_x=1&&=&=a')
-def test_the_canonical_form_is_canonical(url: str) -> None:
+def test_the_canonical_form_of_a_canonical_form_is_the_same(url: str) -> None:
     try:
         once = canonical(url)
     except ValueError:
@@ -212,14 +212,16 @@ def test_a_joined_link_is_absolute_bounded_and_joins_to_itself(href: str) -> Non
 
 
 @given(st.permutations(['a=1', 'b=2', 'c=3', 'utm_campaign=4', 'd']))
-def test_the_order_of_different_parameters_makes_no_other_page(parameters: list[str]) -> None:
+def test_the_order_of_different_parameters_does_not_matter(parameters: list[str]) -> None:
     assert canonical(f'https://example.com/?{"&".join(parameters)}') == (
         'https://example.com/?a=1&b=2&c=3&d'
     )
 
 
 @given(URLS, st.text(max_size=10), st.sampled_from(sorted(TRACKING_PARAMETERS)))
-def test_a_fragment_and_a_click_make_no_other_page(url: str, fragment: str, name: str) -> None:
+def test_fragments_and_tracking_parameters_do_not_matter(
+    url: str, fragment: str, name: str
+) -> None:
     page = join(url, '')
     if page is not None and '?' in page:
         assert canonical(f'{page}&{name}=x#{fragment}') == canonical(page)
@@ -248,17 +250,17 @@ def test_a_fragment_and_a_click_make_no_other_page(url: str, fragment: str, name
     ),
     st.integers(min_value=1, max_value=40),
 )
-def test_the_joiner_gives_what_join_gives(
+def test_the_joiner_returns_the_same_as_join(
     pages: list[tuple[str, list[str]]], max_entries: int
 ) -> None:
     joiner = Joiner(max_entries=max_entries)
-    # Twice, so that the second round meets what the first has left.
+    # Twice, so that the second round uses the cache of the first.
     for base, hrefs in [*pages, *pages]:
         joined = [join(base, href) for href in hrefs]
         assert joiner.links(base, hrefs) == list(dict.fromkeys(filter(None, joined)))
 
 
-def test_the_joiner_keeps_within_its_bound() -> None:
+def test_the_cache_of_the_joiner_is_bounded() -> None:
     joiner = Joiner(max_entries=100)
     for page in range(200):
         joiner.links(f'https://example.com/{page}/', [f'link-{number}' for number in range(50)])
@@ -268,7 +270,7 @@ def test_the_joiner_keeps_within_its_bound() -> None:
     assert sum(map(len, joiner.young.values())) <= 50
 
 
-def test_the_joiner_keeps_nothing_of_directories_without_links_of_their_own() -> None:
+def test_the_joiner_caches_nothing_for_directories_without_relative_links() -> None:
     joiner = Joiner(max_entries=100)
     for page in range(1000):
         joiner.links(f'https://example.com/{page}/', ['/a', '/b', 'https://example.com/c'])
@@ -294,10 +296,10 @@ HOSTS = [
 
 
 @pytest.mark.parametrize(('url', 'host'), HOSTS)
-def test_the_host_has_its_port_unless_it_is_the_schemes_own(url: str, host: str) -> None:
+def test_the_host_includes_its_port_unless_it_is_the_default(url: str, host: str) -> None:
     assert host_of(url) == host
 
 
-def test_the_ports_of_other_protocols_are_bad_and_those_of_the_web_are_not() -> None:
+def test_ports_of_other_protocols_are_bad_and_web_ports_are_not() -> None:
     assert {0, 22, 25, 53, 110, 143, 6000, 6667, 10080} <= BAD_PORTS
     assert not {80, 443, 3000, 5000, 8000, 8080, 8443} & BAD_PORTS

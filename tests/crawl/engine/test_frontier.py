@@ -16,12 +16,12 @@ from silkline.crawl.urls import key_of
         (' https://a.example/x y ', 'https://a.example/x%20y'),
     ],
 )
-def test_a_start_is_read_as_a_link_is(url: str, wire: str) -> None:
+def test_a_start_url_is_read_like_a_link(url: str, wire: str) -> None:
     start = start_of(url)
     assert (start.url, start.url_key, start.skip_reason) == (wire, key_of(wire), None)
 
 
-def test_a_start_that_is_no_url_is_told_as_such() -> None:
+def test_an_invalid_start_url_is_skipped_as_invalid() -> None:
     start = start_of('http://1.2.3.4.5/')
     assert (start.url, start.skip_reason) == ('http://1.2.3.4.5/', 'invalid_url')
 
@@ -33,7 +33,7 @@ def test_a_url_is_new_once() -> None:
     assert seen.add('https://example.com/a')
 
 
-def test_the_seen_filter_forgets_the_oldest_and_keeps_within_its_bound() -> None:
+def test_the_filter_of_seen_urls_forgets_the_oldest_and_stays_within_its_bound() -> None:
     seen = SeenUrls(max_entries=1_000)
     for number in range(10_000):
         assert seen.add(f'https://example.com/{number}')
@@ -43,7 +43,7 @@ def test_the_seen_filter_forgets_the_oldest_and_keeps_within_its_bound() -> None
     assert seen.add('https://example.com/0')
 
 
-def test_a_url_that_comes_again_and_again_is_not_forgotten() -> None:
+def test_a_url_that_is_seen_again_and_again_is_not_forgotten() -> None:
     seen = SeenUrls(max_entries=100)
     seen.add('https://example.com/')
     for number in range(10_000):
@@ -51,7 +51,7 @@ def test_a_url_that_comes_again_and_again_is_not_forgotten() -> None:
         assert not seen.add('https://example.com/')
 
 
-def test_the_seen_filter_takes_less_than_30_megabytes() -> None:
+def test_the_filter_of_seen_urls_takes_less_than_30_megabytes() -> None:
     seen = SeenUrls()
     for number in range(250_000):
         seen.add(f'https://example.com/{number}')

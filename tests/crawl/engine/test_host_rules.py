@@ -1,4 +1,4 @@
-"""What is learned of a host before it is crawled, over real connections."""
+"""Fetching robots.txt over real connections, before a host is crawled."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.raw_site import answer, raw_site
 
 
 def host(name: str) -> Host:
-    # Whoever waits for a second try waits longer than this test.
+    # A second try would take longer than this test.
     return Host(name=name, max_open=8, min_delay_seconds=0.0, retry_seconds=3600.0)
 
 
@@ -28,15 +28,15 @@ async def prepared(one: Host, *, scheme: str = 'http', **options: Any) -> Record
     return channel
 
 
-def test_a_name_that_does_not_exist_is_not_asked_for_again() -> None:
+def test_robots_txt_of_a_host_that_does_not_exist_is_not_retried() -> None:
     one = host('typo.example')
     asyncio.run(prepared(one, resolve=resolving({})))
     assert one.is_ready
-    assert one.refusal == 'its robots.txt cannot be had: there is no host typo.example'
+    assert one.refusal == 'could not fetch robots.txt: the host typo.example does not exist'
     assert one.refusal_reason == 'host_unavailable'
 
 
-def test_a_host_whose_certificate_is_not_accepted_is_not_asked_again(tmp_path: Path) -> None:
+def test_robots_txt_of_a_host_with_a_rejected_certificate_is_not_retried(tmp_path: Path) -> None:
     certificate = Certificate.make('tls.example', tmp_path)
 
     async def run() -> Host:
@@ -47,4 +47,4 @@ def test_a_host_whose_certificate_is_not_accepted_is_not_asked_again(tmp_path: P
 
     one = asyncio.run(run())
     assert one.refusal is not None
-    assert 'the certificate of tls.example is not accepted' in one.refusal
+    assert 'the certificate of tls.example was rejected' in one.refusal

@@ -1,4 +1,4 @@
-"""Politeness: who may go when, without a network and without waiting."""
+"""When each host may be asked, without a network and without waiting."""
 
 import asyncio
 import math
@@ -27,7 +27,7 @@ def host(**settings: Any) -> Host:
     return Host(**{**values, **settings})
 
 
-def within_a_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_in_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(10):
             await scenario()
@@ -39,32 +39,32 @@ def hosts(*, concurrency: int = 4, min_delay_seconds: float = 0.0) -> Hosts:
     return Hosts(concurrency=concurrency, min_delay_seconds=min_delay_seconds, retry_seconds=10)
 
 
-def test_nothing_is_fetched_from_a_host_whose_rules_are_not_known() -> None:
+def test_nothing_is_fetched_from_a_host_before_its_robots_rules_are_known() -> None:
     assert host(is_ready=False).ready_at() == math.inf
 
 
-def wrong(one: Host, retry_class: RetryClass, *, at: float, patience: float | None = None) -> bool:
-    """A request that began and failed at that time."""
+def fail(one: Host, retry_class: RetryClass, *, at: float, patience: float | None = None) -> bool:
+    """Record a request that started and failed at that time."""
     return one.record_failure(retry_class, started_at=at, now=at, retry_after_seconds=patience)
 
 
-def test_more_is_open_at_a_time_while_a_host_is_well() -> None:
+def test_successes_raise_the_number_of_concurrent_requests() -> None:
     one = host()
     for _ in range(200):
         one.record_success(0.1, started_at=1)
     assert one.limit == 16
 
 
-def test_a_slow_host_is_asked_less_at_a_time() -> None:
+def test_slow_responses_lower_the_number_of_concurrent_requests() -> None:
     one = host(limit=8)
     for _ in range(20):
         one.record_success(2.5, started_at=1)
     assert one.limit == 1
 
 
-def test_trouble_halves_what_is_open_and_adds_a_pause_that_pages_take_away_again() -> None:
+def test_a_failure_halves_concurrency_and_adds_a_delay_that_successes_remove() -> None:
     one = host(limit=8)
-    wrong(one, 'server', at=0)
+    fail(one, 'server', at=0)
     assert one.limit == 4
     assert one.added_delay_seconds > 0
     for _ in range(30):
@@ -72,79 +72,79 @@ def test_trouble_halves_what_is_open_and_adds_a_pause_that_pages_take_away_again
     assert one.added_delay_seconds == 0
 
 
-def test_a_pause_lies_between_two_requests_to_one_host() -> None:
+def test_requests_to_one_host_are_separated_by_the_delay() -> None:
     one = host(min_delay_seconds=2.0)
     one.begin_request(100.0)
     assert one.ready_at() == 102.0
 
 
-def test_a_site_is_left_alone_for_as_long_as_it_asks() -> None:
+def test_the_first_backoff_lasts_as_long_as_retry_after_says() -> None:
     one = host()
-    assert wrong(one, 'rate_limited', at=100, patience=33)
+    assert fail(one, 'rate_limited', at=100, patience=33)
     assert one.ready_at() == 133
 
 
-def test_when_what_a_site_asks_for_does_not_help_it_is_left_alone_for_longer() -> None:
+def test_later_backoffs_last_longer_than_retry_after_says() -> None:
     one = host(retry_seconds=10)
-    wrong(one, 'rate_limited', at=100, patience=1)
+    fail(one, 'rate_limited', at=100, patience=1)
     assert one.ready_at() == 101
-    wrong(one, 'rate_limited', at=102, patience=1)
+    fail(one, 'rate_limited', at=102, patience=1)
     assert one.ready_at() > 102 + 15
 
 
-def test_refusals_of_requests_that_were_open_together_count_once() -> None:
+def test_refusals_of_concurrent_requests_count_once() -> None:
     one = host(retry_seconds=0)
     for now in range(100, 116):
         one.record_failure('rate_limited', started_at=99, now=now, retry_after_seconds=None)
     assert one.backoffs == 1
 
 
-def test_a_site_that_never_stops_asking_for_patience_is_given_up() -> None:
+def test_a_host_that_keeps_rate_limiting_is_given_up() -> None:
     one = host()
     for nth in range(MAX_BACKOFFS + 1):
-        assert not one.is_out_of_patience
-        wrong(one, 'rate_limited', at=10_000.0 * nth, patience=5)
-    assert one.is_out_of_patience
+        assert not one.has_failed_too_often
+        fail(one, 'rate_limited', at=10_000.0 * nth, patience=5)
+    assert one.has_failed_too_often
 
 
-def test_a_host_that_does_not_answer_is_left_alone_then_given_up() -> None:
+def test_a_host_that_does_not_answer_is_left_alone_and_then_given_up() -> None:
     one = host()
-    alone = [wrong(one, 'connection', at=0) for _ in range(5 * MAX_BACKOFFS)]
+    alone = [fail(one, 'connection', at=0) for _ in range(5 * MAX_BACKOFFS)]
     assert sum(alone) == MAX_BACKOFFS
-    assert not one.is_out_of_patience
+    assert not one.has_failed_too_often
     for _ in range(5):
-        wrong(one, 'connection', at=0)
-    assert one.is_out_of_patience
+        fail(one, 'connection', at=0)
+    assert one.has_failed_too_often
 
 
-def test_a_host_that_answers_with_errors_is_borne_with_for_longer() -> None:
+def test_server_errors_are_tolerated_longer_than_failed_connections() -> None:
     one = host()
     for _ in range(20 * (MAX_BACKOFFS + 1) - 1):
-        wrong(one, 'server', at=0)
-    assert not one.is_out_of_patience
-    wrong(one, 'server', at=0)
-    assert one.is_out_of_patience
+        fail(one, 'server', at=0)
+    assert not one.has_failed_too_often
+    fail(one, 'server', at=0)
+    assert one.has_failed_too_often
 
 
-def test_a_page_makes_a_host_well_again() -> None:
+def test_a_success_ends_the_failures_of_a_host() -> None:
     one = host()
     for _ in range(7):
-        wrong(one, 'connection', at=0)
+        fail(one, 'connection', at=0)
     assert one.record_success(0.1, started_at=1)
     assert (one.streak, one.backoffs) == (0, 0)
     assert not one.record_success(0.1, started_at=1)
 
 
-def test_a_page_that_was_asked_for_before_ends_no_pause() -> None:
+def test_a_success_of_an_earlier_request_does_not_end_a_backoff() -> None:
     one = host()
-    wrong(one, 'rate_limited', at=10, patience=30)
+    fail(one, 'rate_limited', at=10, patience=30)
     assert not one.record_success(0.1, started_at=9)
     assert one.backoffs == 1
     assert one.record_success(0.1, started_at=41)
     assert one.backoffs == 0
 
 
-def test_a_host_that_waits_holds_up_no_other() -> None:
+def test_a_waiting_host_does_not_delay_others() -> None:
     async def scenario() -> None:
         line = hosts()
         for name in ('slow', 'fast'):
@@ -159,7 +159,7 @@ def test_a_host_that_waits_holds_up_no_other() -> None:
             line.release(one)
         assert taken == ['fast.example'] * 3
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
 def test_hosts_take_turns() -> None:
@@ -172,10 +172,10 @@ def test_hosts_take_turns() -> None:
         taken = [(await line.take())[0].name for _ in range(4)]
         assert taken == ['a.example', 'b.example', 'a.example', 'b.example']
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
-def test_no_more_is_open_than_the_job_allows() -> None:
+def test_the_concurrency_of_the_job_is_not_exceeded() -> None:
     async def scenario() -> None:
         line = hosts(concurrency=1)
         line['a.example'].is_ready = True
@@ -188,10 +188,10 @@ def test_no_more_is_open_than_the_job_allows() -> None:
         line.release(one)
         assert (await second)[0] is one
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
-def test_what_waits_for_a_moment_goes_at_that_moment() -> None:
+def test_a_delayed_url_is_taken_when_its_delay_is_over() -> None:
     async def scenario() -> None:
         line = hosts(min_delay_seconds=0.05)
         line['a.example'].is_ready = True
@@ -203,10 +203,10 @@ def test_what_waits_for_a_moment_goes_at_that_moment() -> None:
         await line.take()
         assert loop.time() - started_at >= 0.05
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
-def test_how_long_everything_has_to_wait_is_known() -> None:
+def test_the_time_until_the_next_url_is_known() -> None:
     async def scenario() -> None:
         line = hosts()
         now = asyncio.get_running_loop().time()
@@ -218,10 +218,10 @@ def test_how_long_everything_has_to_wait_is_known() -> None:
         line.drop_queued()
         assert (line.wait_seconds(now), line.queued) == (0, 0)
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
-def test_hosts_that_have_to_be_waited_for_leave_others_starved() -> None:
+def test_a_crawl_is_starved_while_all_queued_hosts_have_to_wait() -> None:
     async def scenario() -> None:
         line = hosts(concurrency=2)
         now = asyncio.get_running_loop().time()
@@ -231,20 +231,20 @@ def test_hosts_that_have_to_be_waited_for_leave_others_starved() -> None:
         line['a.example'].back_off(now, 100)
         assert line.is_starved(now)
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
-def test_a_site_with_endless_hosts_fills_no_memory() -> None:
+def test_the_number_of_remembered_hosts_is_bounded() -> None:
     async def scenario() -> None:
         line = hosts()
         for number in range(3 * MAX_HOSTS):
             line[f'{number}.example'].is_ready = True
         assert len(line._hosts) <= MAX_HOSTS  # pyright: ignore[reportPrivateUsage]
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)
 
 
-def test_a_host_that_was_given_up_or_wants_a_pause_is_not_forgotten() -> None:
+def test_a_host_that_was_given_up_or_is_backing_off_is_not_forgotten() -> None:
     async def scenario() -> None:
         line = hosts()
         now = asyncio.get_running_loop().time()
@@ -257,4 +257,4 @@ def test_a_host_that_was_given_up_or_wants_a_pause_is_not_forgotten() -> None:
         assert line['dead.example'].refusal == 'dead'
         assert line.remaining_backoffs(now) == {'slow.example': pytest.approx(1000)}
 
-    within_a_loop(scenario)
+    run_in_loop(scenario)

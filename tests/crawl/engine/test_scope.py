@@ -30,7 +30,7 @@ def judge(
         'https://example.com./',
     ],
 )
-def test_a_host_is_one_with_and_without_www_and_tls(url: str) -> None:
+def test_a_host_is_the_same_with_and_without_www_and_tls(url: str) -> None:
     assert judge(url) is None
     assert judge(url, 'http://example.com/') is None
 
@@ -58,7 +58,7 @@ def test_a_port_is_part_of_the_host() -> None:
     assert judge('http://localhost/a', start) == 'out_of_scope'
 
 
-def test_www_is_dropped_from_names_below_it_only() -> None:
+def test_www_is_dropped_only_from_names_with_another_dot() -> None:
     assert judge('https://com/', 'https://www.com/') == 'out_of_scope'
     assert judge('https://www.com/a', 'https://www.com/') is None
 
@@ -71,7 +71,7 @@ DOMAINS: list[tuple[str, str, SkipReason | None]] = [
     ('https://www.example.com/', 'https://notexample.com/', 'out_of_scope'),
     ('https://shop.example.co.uk/', 'https://www.example.co.uk/', None),
     ('https://shop.example.co.uk/', 'https://www.other.co.uk/', 'out_of_scope'),
-    # Who may register below a suffix is somebody else.
+    # Another owner: anyone may register below such a suffix.
     ('https://one.github.io/', 'https://two.github.io/', 'out_of_scope'),
     ('https://one.github.io/', 'https://one.github.io/x', None),
     ('https://github.io/', 'https://github.io/x', None),
@@ -88,7 +88,7 @@ DOMAINS: list[tuple[str, str, SkipReason | None]] = [
 
 
 @pytest.mark.parametrize(('start', 'url', 'reason'), DOMAINS)
-def test_a_domain_is_what_somebody_registered(
+def test_a_domain_is_what_was_registered_below_a_public_suffix(
     start: str, url: str, reason: SkipReason | None
 ) -> None:
     assert judge(url, start, kind='domain') == reason
@@ -137,7 +137,7 @@ def test_a_prefix_is_the_directory_of_the_start(
     assert judge(url, start, kind='prefix') == reason
 
 
-def test_every_start_adds_its_own_place() -> None:
+def test_every_start_url_extends_the_scope() -> None:
     scope = Scope(
         ['https://a.com/x/', 'https://b.org/y/', 'https://a.com/z/'],
         kind='prefix',
@@ -152,7 +152,7 @@ def test_every_start_adds_its_own_place() -> None:
 
 
 @pytest.mark.parametrize('kind', ['host', 'domain', 'prefix'])
-def test_a_redirected_start_extends_the_scope(kind: ScopeKind) -> None:
+def test_the_target_of_a_redirected_start_extends_the_scope(kind: ScopeKind) -> None:
     scope = Scope(['https://old.example/'], kind=kind, include=[], exclude=[])
     assert scope.judge('https://new.example/docs/a') == 'out_of_scope'
     scope.extend('https://new.example/docs/')
@@ -160,7 +160,7 @@ def test_a_redirected_start_extends_the_scope(kind: ScopeKind) -> None:
     assert scope.judge('https://old.example/a') is None
 
 
-def test_a_start_is_always_in_scope() -> None:
+def test_a_start_url_is_always_in_scope() -> None:
     starts = [
         'https://Example.com/calendar?year=2099&month=1#x',
         'https://example.com/a.pdf',
@@ -173,7 +173,7 @@ def test_a_start_is_always_in_scope() -> None:
     assert scope.judge('https://example.com/b.pdf') == 'excluded'
 
 
-def test_patterns_are_searched_in_the_whole_url() -> None:
+def test_patterns_match_anywhere_in_the_url() -> None:
     start = 'https://example.com/'
     assert judge('https://example.com/docs/a', start, include=['/docs/']) is None
     assert judge('https://example.com/blog/a', start, include=['/docs/']) == 'excluded'
@@ -186,7 +186,7 @@ def test_patterns_are_searched_in_the_whole_url() -> None:
     assert judge('https://example.com/c|d', start, exclude=['^x|y$']) is None
 
 
-def test_reasons_come_in_order() -> None:
+def test_the_first_reason_in_order_is_given() -> None:
     start = 'https://example.com/'
     assert judge('https://other.com/up/up/up/', start, exclude=['up']) == 'out_of_scope'
     assert judge('https://example.com/up/up/up/', start, exclude=['up']) == 'excluded'
@@ -197,7 +197,7 @@ BAD_PATTERNS = [
     ('(docs', 'missing )'),
     ('[a-', 'missing ]'),
     ('*', 'no argument for repetition operator'),
-    ('(?=docs)', 'no lookaround'),
+    ('(?=docs)', 'does not support lookaround'),
     (r'(a)\1', 'invalid escape sequence'),
     ('a{5000}', 'invalid repetition size'),
     ('x' * 1001, 'longer than 1000 characters'),
@@ -206,7 +206,7 @@ BAD_PATTERNS = [
 
 
 @pytest.mark.parametrize(('pattern', 'why'), BAD_PATTERNS)
-def test_a_bad_pattern_is_named_with_its_reason(pattern: str, why: str) -> None:
+def test_an_invalid_pattern_is_named_with_its_error(pattern: str, why: str) -> None:
     with pytest.raises(ValueError, match='pattern') as caught:
         Scope(['https://example.com/'], kind='host', include=[], exclude=['fine', pattern])
     message = str(caught.value)
@@ -215,7 +215,7 @@ def test_a_bad_pattern_is_named_with_its_reason(pattern: str, why: str) -> None:
     assert why in message
 
 
-def test_a_hostile_pattern_takes_linear_time() -> None:
+def test_a_malicious_pattern_takes_linear_time() -> None:
     scope = Scope(
         ['https://example.com/'],
         kind='host',
@@ -229,23 +229,23 @@ def test_a_hostile_pattern_takes_linear_time() -> None:
     assert time.process_time() - started < 5
 
 
-def test_shapes_that_only_echo_become_traps() -> None:
+def test_urls_with_repeated_content_become_traps() -> None:
     scope = Scope(['https://example.com/'], kind='host', include=[], exclude=[])
     for page in range(20):
         assert scope.judge(f'https://example.com/list?page={page}') is None
-        scope.saw(f'https://example.com/list?page={page}', 'nothing here')
+        scope.record_content(f'https://example.com/list?page={page}', 'nothing here')
     assert scope.judge('https://example.com/list?page=20') == 'trap'
     assert scope.judge('https://example.com/item?id=20') is None
 
 
-def test_many_hosts_do_not_fill_the_memory() -> None:
+def test_the_number_of_remembered_hosts_is_bounded() -> None:
     scope = Scope(['https://example.com/'], kind='host', include=[], exclude=[])
     for number in range(5_000):
         assert scope.judge(f'https://{number}.example.org/') == 'out_of_scope'
     assert len(scope.known_sites) <= 2_000
 
 
-def test_patterns_and_suffixes_are_loaded_only_when_needed() -> None:
+def test_re2_and_the_public_suffixes_are_loaded_only_when_needed() -> None:
     code = (
         'import sys; from silkline.crawl.engine.scope import Scope;'
         "Scope(['https://a.com/'], kind='host', include=[], exclude=[]).judge('https://b.com/');"

@@ -1,4 +1,4 @@
-"""What is cut as endless, and above all what is not."""
+"""Which URLs are cut as endless, and which real ones are not."""
 
 from datetime import date
 
@@ -10,7 +10,7 @@ TODAY = date(2026, 11, 16)
 SITE = 'https://example.com'
 
 REAL = [
-    # Plain pages, deep ones, numbered ones.
+    # Ordinary, deep and numbered pages.
     '',
     '/',
     '/docs/guide/install.html',
@@ -27,7 +27,7 @@ REAL = [
     '/list?offset=100000&limit=20',
     '/search?q=calendar&page=7',
     '/shop?color=red&size=xl&sort=price&page=3',
-    # Names that come again, but not three times in a row.
+    # Repeated names, but not three times in a row.
     '/a/b/a/b',
     '/docs/docs/intro',
     '/en/products/en/products/x',
@@ -53,7 +53,7 @@ REAL = [
     '/weather?year=2001&month=3',
     '/rates?date=2023-01-31',
     '/log?date=20241231',
-    # Calendars near to today, and events of any time.
+    # Calendars around today, and events of any date.
     '/calendar/',
     '/calendar/2026/12/',
     '/calendar/2027-05',
@@ -78,7 +78,7 @@ REAL = [
 
 
 @pytest.mark.parametrize('path', REAL)
-def test_real_sites_pass(path: str) -> None:
+def test_urls_of_real_sites_are_followed(path: str) -> None:
     assert not is_trap(SITE + path, today=TODAY)
 
 
@@ -129,12 +129,12 @@ TRAPS = [
 
 
 @pytest.mark.parametrize('path', TRAPS)
-def test_places_without_end_are_cut(path: str) -> None:
+def test_endless_places_are_cut(path: str) -> None:
     assert is_trap(SITE + path, today=TODAY)
 
 
 def walk(template: str, first: int, last: int, step: int = 1) -> int:
-    """How many of the months from one to another are followed, going on from page to page."""
+    """How many months are followed, one after the other, until the first one that is cut."""
     followed = 0
     for number in range(first, last, step):
         year, month = divmod(number, 12)
@@ -157,16 +157,16 @@ def walk(template: str, first: int, last: int, step: int = 1) -> int:
     ],
 )
 @pytest.mark.parametrize('months', [1, 12, 120])
-def test_a_walk_into_the_future_ends(template: str, months: int) -> None:
+def test_following_a_calendar_into_the_future_ends(template: str, months: int) -> None:
     assert walk(template, 2026 * 12 + 10, 9999 * 12, months) < 40
 
 
-def test_a_walk_through_the_past_of_a_calendar_ends() -> None:
+def test_following_a_calendar_into_the_past_ends() -> None:
     assert 100 < walk('/calendar/{year}/{month}/', 2026 * 12 + 10, 0, -1) < 200
     assert 300 < walk('/index.php?month={month}&year={year}', 2026 * 12 + 10, 0, -1) < 400
 
 
-def test_the_guard_follows_the_clock() -> None:
+def test_the_limits_move_with_the_date() -> None:
     assert is_trap(f'{SITE}/calendar/2031/05/', today=TODAY)
     assert not is_trap(f'{SITE}/calendar/2031/05/', today=date(2030, 1, 1))
     assert is_trap(f'{SITE}/calendar/9000/05/')
@@ -186,48 +186,48 @@ def test_the_guard_follows_the_clock() -> None:
         'date=²⁰³¹',
     ],
 )
-def test_no_date_is_strange_enough_to_raise(query: str) -> None:
+def test_no_date_raises(query: str) -> None:
     assert is_trap(f'{SITE}/calendar?{query}', today=TODAY) in (True, False)
 
 
-# DuplicateDetector
+# Repeated content
 
 
-def test_a_shape_keeps_what_makes_the_kind() -> None:
+def test_a_shape_keeps_host_path_and_parameter_names() -> None:
     assert shape_of('https://a.com/x/12/y3?b=1&a=2&b=3') == 'https://a.com/x/0/y0?a&b'
     assert shape_of('https://a.com/x') == shape_of('https://a.com/x')
     assert shape_of('https://a.com/x?a=1') != shape_of('https://a.com/x?b=1')
 
 
-def test_twenty_equal_pages_in_a_row_park_their_shape() -> None:
+def test_twenty_equal_pages_in_a_row_block_their_shape() -> None:
     duplicates = DuplicateDetector()
     for page in range(MAX_DUPLICATES - 1):
-        assert not duplicates.saw(f'{SITE}/list?page={page}', 'same')
+        assert not duplicates.record(f'{SITE}/list?page={page}', 'same')
     assert not duplicates.is_blocked(f'{SITE}/list?page=99')
-    assert duplicates.saw(f'{SITE}/list?page=98', 'same')
+    assert duplicates.record(f'{SITE}/list?page=98', 'same')
     assert duplicates.is_blocked(f'{SITE}/list?page=99')
     assert not duplicates.is_blocked(f'{SITE}/list?page=99&sort=up')
     assert not duplicates.is_blocked(f'{SITE}/item?page=99')
 
 
-def test_one_different_page_begins_the_row_anew() -> None:
+def test_a_different_page_restarts_the_count() -> None:
     duplicates = DuplicateDetector()
     for page in range(1000):
-        duplicates.saw(f'{SITE}/page/{page}', 'other' if page % 15 == 0 else 'same')
+        duplicates.record(f'{SITE}/page/{page}', 'other' if page % 15 == 0 else 'same')
     assert not duplicates.is_blocked(f'{SITE}/page/1000')
 
 
-def test_pages_with_names_are_never_parked() -> None:
+def test_urls_without_numbers_or_queries_are_never_blocked() -> None:
     duplicates = DuplicateDetector()
     for _ in range(100):
-        assert not duplicates.saw(f'{SITE}/about', 'same')
+        assert not duplicates.record(f'{SITE}/about', 'same')
 
 
-def test_echoes_keep_within_their_bound() -> None:
+def test_the_number_of_remembered_shapes_is_bounded() -> None:
     duplicates = DuplicateDetector(max_shapes=100)
     for shape in range(300):
         name = ''.join(chr(ord('a') + int(digit)) for digit in str(shape))
         for page in range(MAX_DUPLICATES):
-            duplicates.saw(f'{SITE}/{name}/{page}', 'same')
+            duplicates.record(f'{SITE}/{name}/{page}', 'same')
     assert len(duplicates.runs) <= 100
     assert len(duplicates.blocked) <= 100

@@ -1,4 +1,4 @@
-"""Whose trouble it is when a page is refused: its own, or its host's."""
+"""Whether a refused page counts as a failure of the page or of its host."""
 
 import asyncio
 from uuid import UUID, uuid4
@@ -21,8 +21,8 @@ URL = 'https://a.example/'
 BUSY = uuid4()
 
 
-class Answers:
-    """A site by path: a status, and how long it asks to be left alone."""
+class RefusingFetcher:
+    """Fetches every page but `BUSY`, which is refused."""
 
     def __init__(self, refusal: int, retry_after_seconds: float | None) -> None:
         self.refusal = refusal
@@ -43,12 +43,12 @@ class Answers:
 def refused_between(
     *goods: int, refusal: int = 503, retry_after_seconds: float | None = None
 ) -> tuple[int, RecordingChannel]:
-    """How often a host was left alone in a row, after a refusal behind each so many good pages."""
+    """The backoffs in a row after a refusal behind each number of successes, and the messages."""
     options = CrawlOptions(url=URL, retry_seconds=10)
     channel = RecordingChannel()
     frontier = Frontier(channel, Scope([URL], kind='host'), max_depth=9)
     host_rules = HostRules(channel, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
-    fetcher = Answers(refusal, retry_after_seconds)
+    fetcher = RefusingFetcher(refusal, retry_after_seconds)
     visits = Visits(channel, fetcher, frontier, host_rules, strategy_of(options), options)
     host = Host(name='a.example', max_open=8, min_delay_seconds=0, retry_seconds=10, is_ready=True)
 
@@ -67,7 +67,7 @@ def task(path: str, key: UUID) -> protocol.Task:
 
 
 @pytest.mark.parametrize('goods', [(0,), (3,), (1, 1, 1, 1)])
-def test_a_page_that_is_unavailable_while_others_come_does_not_hold_them_up(
+def test_a_single_unavailable_page_does_not_delay_others(
     goods: tuple[int, ...],
 ) -> None:
     pauses, channel = refused_between(*goods)
@@ -77,14 +77,14 @@ def test_a_page_that_is_unavailable_while_others_come_does_not_hold_them_up(
     assert 7 < last.after_seconds < 13
 
 
-def test_a_host_that_is_unavailable_twice_in_a_row_is_left_alone_and_for_longer_each_time() -> None:
+def test_a_host_that_is_unavailable_twice_in_a_row_is_left_alone() -> None:
     assert refused_between(1, 0)[0] == 1
     assert refused_between(1, 0, 0)[0] == 2
     assert refused_between(1, 0, 1)[0] == 0
 
 
 @pytest.mark.parametrize(('refusal', 'retry_after_seconds'), [(429, None), (429, 5.0), (503, 5.0)])
-def test_a_host_that_asks_for_patience_gets_it_at_once(
+def test_a_host_that_rate_limits_or_sends_retry_after_is_left_alone_at_once(
     refusal: int, retry_after_seconds: float | None
 ) -> None:
     pauses, _ = refused_between(1, refusal=refusal, retry_after_seconds=retry_after_seconds)

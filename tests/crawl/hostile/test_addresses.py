@@ -89,7 +89,7 @@ def attack(starts: Callable[[HostileSite], list[str]], *, robots: Pages, **paylo
                 allow_networks=['127.0.0.2/32'],
             )
             for neighbour in neighbours:
-                assert not neighbour.asked, f'{neighbour.host} was asked for {neighbour.asked}'
+                assert not neighbour.requests, f'{neighbour.host} was asked for {neighbour.requests}'
             return crawled
 
     crawled = asyncio.run(run())
@@ -125,7 +125,7 @@ def robots_with_sitemaps(port: str) -> Page:
 
 
 def assert_refused(crawled: Crawled, path: str) -> None:
-    ended = {url: end for url, end in crawled.ended_elsewhere.items() if path in url}
+    ended = {url: end for url, end in crawled.ended_other_urls.items() if path in url}
     assert len(ended) == COUNT
     for url, finished in ended.items():
         # Not every resolver knows localhost with a dot; nobody was asked in either case.
@@ -141,8 +141,8 @@ def test_links_redirects_and_sitemaps_inward_are_never_followed() -> None:
     for number in range(COUNT):
         assert site.finished[f'/hop/{number}'].skip_reason == 'redirect'
     for path in ('/l/', '/h/', '/s/'):
-        assert len([url for url in crawled.elsewhere if path in url]) == COUNT, path
-    assert {found.skip_reason for found in crawled.elsewhere.values()} == {'out_of_scope'}
+        assert len([url for url in crawled.other_urls if path in url]) == COUNT, path
+    assert {found.skip_reason for found in crawled.other_urls.values()} == {'out_of_scope'}
 
 
 def test_start_urls_inward_are_refused() -> None:

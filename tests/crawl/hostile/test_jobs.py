@@ -251,7 +251,7 @@ def test_a_page_that_kills_its_process_twice_is_left_and_the_job_completes(
             queue.wait_for('completed', job)
             assert not worker.has_ended
     assert_good(queue, job, site)
-    assert site.asked['/poison'] == len(killed) == 2
+    assert site.requests['/poison'] == len(killed) == 2
     poison = tasks(queue, job)[f'{site.url}/poison']
     assert poison['status'] == 'error'
     assert poison['last_error'].startswith('poison: ')

@@ -232,5 +232,5 @@ def test_without_robots_txt_no_page_is_fetched_and_the_crawl_ends() -> None:
     for case in cases:
         site = crawled.sites[case.name]
         site.assert_ends(case.ends)
-        assert 'its robots.txt cannot be had' in (site.finished['/'].error or '')
-        assert set(site.asked) == {'/robots.txt'}
+        assert 'could not fetch robots.txt' in (site.finished['/'].error or '')
+        assert set(site.requests) == {'/robots.txt'}

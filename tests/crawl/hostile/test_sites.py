@@ -41,11 +41,11 @@ HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n'
 OPEN = HEAD + b'\r\n'
 CHUNKED = HEAD + b'Transfer-Encoding: chunked\r\n\r\n'
 LATE = failed('127.0.0.1 did not answer within 2 s')
-NO_HTTP = failed('127.0.0.1 does not answer in HTTP as it should')
+NO_HTTP = failed('127.0.0.1 sent a malformed HTTP response')
 CLOSED = failed('127.0.0.1 closed the connection')
 TOO_LARGE = skipped('too_large')
 # As long as a body may be.
-MOST_BYTES = 10 * MEGABYTE
+MAX_BYTES = 10 * MEGABYTE
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ BODIES = [
     one(
         'gzip that turns into noise',
         web(BOMB[:1000] + os.urandom(1000), Content_Encoding='gzip'),
-        failed('no valid gzip'),
+        failed('not valid gzip'),
     ),
-    one('gzip that breaks off', web(BOMB[:1000], Content_Encoding='gzip'), failed('breaks off')),
+    one('gzip that breaks off', web(BOMB[:1000], Content_Encoding='gzip'), failed('is incomplete')),
     one(
         'chunks without end',
         endless(CHUNKED, b'10000\r\n' + b'x' * 65536 + b'\r\n'),
@@ -156,7 +156,7 @@ ANSWERS = [
     one(
         'another protocol',
         raw(b'HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n'),
-        failed('wants to leave HTTP'),
+        failed('switched to another protocol'),
     ),
     one('an entity tag of a megabyte', raw(HEAD + b'ETag: "' + b'e' * MEGABYTE), NO_HTTP),
     one('noise', raw(b'\x16\x03' + os.urandom(100_000)), NO_HTTP),
@@ -186,7 +186,7 @@ def document(body: bytes, *, title: bytes = b'T') -> bytes:
     return web(b'<!doctype html><title>%s</title><body>' % title + body)
 
 
-def filled(piece: bytes, *, size: int = MOST_BYTES - 1000) -> bytes:
+def filled(piece: bytes, *, size: int = MAX_BYTES - 1000) -> bytes:
     return piece * (size // len(piece))
 
 
@@ -312,13 +312,13 @@ REDIRECTS = [
         others=lambda path: redirect(f'/n/{int(path[3:]) + 1}') if path[:3] == '/n/' else None,
         links=['/n/0'],
     ),
-    one('to a script', redirect('javascript:alert(1)'), failed("leads to 'javascript:alert(1)'")),
-    one('to a file', redirect('file:///etc/passwd'), failed("leads to 'file:///etc/passwd'")),
-    one('to a mail', redirect('mailto:a@b.example'), failed("leads to 'mailto:a@b.example'")),
-    one('with a password', redirect('http://a:b@127.0.0.1/'), failed('leads to')),
+    one('to a script', redirect('javascript:alert(1)'), failed("cannot follow 'javascript:")),
+    one('to a file', redirect('file:///etc/passwd'), failed("cannot follow 'file:///etc/passwd'")),
+    one('to a mail', redirect('mailto:a@b.example'), failed("cannot follow 'mailto:a@b.example'")),
+    one('with a password', redirect('http://a:b@127.0.0.1/'), failed('cannot follow')),
     one('to a megabyte', redirect('/' + 'y' * MEGABYTE), NO_HTTP),
-    one('to ten kilobytes', redirect('/' + 'y' * 10_000), failed('leads to')),
-    one('to nowhere', answer(status='301 Moved'), failed('leads to nowhere', 301)),
+    one('to ten kilobytes', redirect('/' + 'y' * 10_000), failed('cannot follow')),
+    one('to nowhere', answer(status='301 Moved'), failed('without a Location header', 301)),
     Case(
         'to invalid bytes',
         {'/x': redirect(b'/caf\xe9\xff')},
@@ -394,7 +394,7 @@ def test_links_that_are_too_long_or_no_web_urls_are_no_urls() -> None:
         site = crawled('links').sites[name]
         assert set(site.found) == {'/', '/x', *GOOD}
         assert site.page('/x').links == []
-    assert not crawled('links').elsewhere
+    assert not crawled('links').other_urls
 
 
 def test_the_markdown_of_a_deep_page_has_its_words() -> None:

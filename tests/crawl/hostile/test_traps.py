@@ -28,7 +28,7 @@ from tests.support.raw_site import answer
 pytestmark = pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
 
 YEAR = datetime.now(UTC).year
-MOST_PAGES = 1000
+MAX_PAGES = 1000
 
 
 def month_page(year: int, month: int, link: str) -> bytes:
@@ -138,8 +138,8 @@ def test_a_crawl_of_traps_drains_by_itself_in_bounded_memory_and_time() -> None:
 def test_a_trap_is_left_long_before_the_pages_are_used_up(case: Case) -> None:
     site = trapped().sites[case.name]
     site.assert_good()
-    in_trap = set(site.asked) - {'/', '/robots.txt', *GOOD}
-    assert 1 <= len(in_trap) <= MOST_PAGES // 2, f'{len(in_trap)} pages of the trap'
+    in_trap = set(site.requests) - {'/', '/robots.txt', *GOOD}
+    assert 1 <= len(in_trap) <= MAX_PAGES // 2, f'{len(in_trap)} pages of the trap'
     ends = {finished.skip_reason for finished in site.finished.values()}
     assert site.count('trap') >= 1 or 'trap' in ends, sorted(in_trap)[-5:]
     assert ends <= {None, 'trap'}
@@ -222,4 +222,4 @@ def test_a_page_that_always_asks_for_patience_ends_while_others_come() -> None:
     site = crawled.sites['unwell']
     site.assert_good()
     site.assert_ends({'/busy': failed('HTTP 503 Service Unavailable', 503), '/step-90': End()})
-    assert site.asked['/busy'] <= 8
+    assert site.requests['/busy'] <= 8

@@ -28,7 +28,7 @@ def test_a_site_where_every_page_fails_ends_as_completed_with_its_failures(queue
         assert reasons.pop('/') == 'done'
         assert len(reasons) == 40
         assert all('HTTP 500 Internal Server Error' in error for error in reasons.values())
-        assert max(site.asked().values()) <= 3
+        assert max(site.request_counts().values()) <= 3
         told = queue.progress(job)
         assert (told['status'], told['pages_failed']) == ('completed', 40)
 
@@ -55,10 +55,10 @@ def test_a_host_that_resets_every_connection_is_given_up_with_the_reason(queue: 
         reasons = ends(queue, job, site)
         assert reasons.pop('/') == 'done'
         assert len(reasons) == 60
-        assert all('closed' in error or 'given up' in error for error in reasons.values())
+        assert all('closed' in error or 'gave up' in error for error in reasons.values())
         assert queue.progress(job)['pages_failed'] == 60
         # Given up, not asked three times each.
-        assert sum(site.asked().values()) < 60
+        assert sum(site.request_counts().values()) < 60
 
 
 def test_a_page_that_fails_at_first_is_tried_again(queue: Queue) -> None:
@@ -132,7 +132,7 @@ def test_no_page_is_fetched_while_robots_txt_is_not_to_be_had(queue: Queue) -> N
     with Site({'/': page(), '/robots.txt': failing(500)}) as site:
         job = crawl(queue, site)
         assert ends(queue, job, site) == {'/': 'host_unavailable'}
-        assert site.asked() == {}
+        assert site.request_counts() == {}
         assert sum(asked.path == '/robots.txt' for asked in site.log) == 3
         job = crawl(queue, site, obey_robots=False)
         assert ends(queue, job, site) == {'/': 'done'}
@@ -157,12 +157,12 @@ def test_a_slow_host_holds_up_no_other_of_a_list(queue: Queue) -> None:
                 urls.append(f'{site.url}/{number}')
         job = enqueue(queue, slow, strategy='list', urls=urls, concurrency=4)
         wait_until(
-            lambda: len(fast.asked()) == 40 and slow.asked(),
+            lambda: len(fast.request_counts()) == 40 and slow.request_counts(),
             seconds=50,
             what='the pages of the fast host',
         )
-        assert len(slow.asked()) == 1
-        queue.press('cancel', job)
+        assert len(slow.request_counts()) == 1
+        queue.control('cancel', job)
 
 
 def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> None:
@@ -243,18 +243,18 @@ def test_the_time_of_a_job_counts_over_its_pauses(queue: Queue) -> None:
         job = enqueue(queue, site, delay_seconds=0.2, max_seconds=6, max_depth=100)
         for seen in (8, 16):
             wait_until(
-                lambda seen=seen: len(site.asked()) >= seen or queue.status(job) == 'failed',
+                lambda seen=seen: len(site.request_counts()) >= seen or queue.status(job) == 'failed',
                 what=f'{seen} pages',
             )
             # On a busy machine its time may be over at any moment.
             with suppress(httpx.HTTPStatusError):
-                queue.press('pause', job)
+                queue.control('pause', job)
                 wait_until(lambda: not queue.progress(job)['is_saving'], what='the pause')
-                queue.press('resume', job)
+                queue.control('resume', job)
         queue.wait_for('failed', job)
         assert queue.job(job)['error_code'] == 'timeout'
         # 6 s of 5 pages each; a job that counts anew after each pause fetches 46.
-        assert len(site.asked()) <= 35
+        assert len(site.request_counts()) <= 35
 
 
 def test_urls_of_a_host_that_was_given_up_cost_no_page(queue: Queue) -> None:
@@ -276,9 +276,9 @@ def test_a_host_with_a_crawl_delay_starves_no_other_of_a_domain(queue: Queue) ->
         for number in range(10):
             fast.pages[f'/{number}'] = page(text=f'Words {number}.')
         job = enqueue(queue, slow, scope='domain')
-        wait_until(lambda: len(fast.asked()) == 10, what='the pages of the fast host')
-        assert len(slow.asked()) <= 4
-        queue.press('cancel', job)
+        wait_until(lambda: len(fast.request_counts()) == 10, what='the pages of the fast host')
+        assert len(slow.request_counts()) <= 4
+        queue.control('cancel', job)
 
 
 def test_a_pause_lies_between_the_jobs_of_a_host_too(queue: Queue) -> None:

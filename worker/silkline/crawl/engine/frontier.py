@@ -1,8 +1,8 @@
-"""The runner's side of the frontier: what is said to the database about URLs.
+"""The runner's side of the frontier: what is sent to the database about URLs.
 
-Links are judged (scope, depth, traps) and sent once, as far as a bounded memory tells; URLs end as
-done, error or skipped, or are retried. What is fetched next, what the budget allows and when a
-crawl has drained is the database's to decide.
+Links are checked (scope, depth, traps) and sent once, as far as a bounded memory allows; URLs end
+as done, error or skipped, or are retried. What is fetched next, what the budget allows and when a
+crawl has drained is left to the database.
 """
 
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ class Frontier:
         self._channel = channel
         self._scope = scope
         self._max_depth = max_depth
-        # Whether anything was handed in that may be fetched; the loop takes it back.
+        # Whether URLs to fetch were sent since the loop last reset this.
         self.has_new_urls = False
         self._seen = SeenUrls()
-        # Apart: a URL that was found too deep may be found again on a shorter way.
+        # Kept apart: a URL that was found too deep may be found again on a shorter path.
         self._too_deep = SeenUrls(max_entries=50_000)
-        # The URLs that led to one that is open, by redirects.
+        # The redirects that led to a URL, until it has ended.
         self._chains: dict[UUID, tuple[UUID, ...]] = {}
         self._redirected_starts: set[str] = set()
 
     async def begin(self, starts: Sequence[str]) -> None:
-        """Start URLs are known already when a crawl is resumed."""
+        """Send the start URLs. After a resume the database knows them already."""
         found = [start_of(url) for url in starts]
         await self._send(found)
         for one in found:
@@ -44,9 +44,9 @@ class Frontier:
         seen = self._seen if depth <= self._max_depth else self._too_deep
         fresh = [url for url in links if seen.add(url)]
         if fresh:
-            await self._send([self._judged(url, depth, found_on) for url in fresh])
+            await self._send([self._checked(url, depth, found_on) for url in fresh])
 
-    def _judged(self, url: str, depth: int, found_on: UUID | None) -> protocol.FoundUrl:
+    def _checked(self, url: str, depth: int, found_on: UUID | None) -> protocol.FoundUrl:
         reason = self._scope.judge(url)
         if reason is None and depth > self._max_depth:
             reason = 'too_deep'
@@ -57,7 +57,7 @@ class Frontier:
     async def discover_sitemaps(
         self, sitemaps: Sequence[str], *, depth: int, found_on: UUID | None
     ) -> None:
-        """Sitemaps that a sitemap names: no pages, so where they are does not matter."""
+        """Send the sitemaps that a sitemap names. They are not pages, so scope does not apply."""
         fresh = [url for url in sitemaps[:MAX_CHILD_SITEMAPS] if self._seen.add(url)]
         await self._send(
             [
@@ -74,11 +74,11 @@ class Frontier:
             )
 
     async def redirect(self, task: protocol.Task, fetched: Fetched, target: str) -> None:
-        """Hand the target in as a URL of its own, so that it is fetched and stored once."""
+        """Send the target as a URL of its own, so that it is fetched and stored once."""
         target_key = key_of(target)
         chain = (*self._chains.get(task.url_key, ()), task.url_key)
         if target_key in chain:
-            await self.fail(task, fetched, 'redirect loop, as of sites that want cookies')
+            await self.fail(task, fetched, 'redirect loop, perhaps to set a cookie')
             return
         if len(chain) > MAX_HOPS:
             await self.fail(task, fetched, f'more than {MAX_HOPS} redirects')
@@ -86,15 +86,15 @@ class Frontier:
         if len(self._chains) < MAX_CHAINS:
             self._chains[target_key] = chain
         if task.depth == 0:
-            # Where somebody chose to begin is in scope, wherever it leads.
+            # A start URL is in scope, wherever it redirects to.
             await self._move_start(target)
             await self.begin([target])
         else:
             await self.discover([target], depth=task.depth, found_on=task.url_key)
         await self.finish(task, fetched)
 
-    async def prefer(self, task: protocol.Task, fetched: Fetched, canonical: str) -> None:
-        """Hand in a page that names another as its original, which may replace it."""
+    async def finish_copy(self, task: protocol.Task, fetched: Fetched, canonical: str) -> None:
+        """End a page that names another one as canonical, which may replace it."""
         if self._scope.judge(canonical) is not None:
             await self.finish(task, fetched)
             return
@@ -113,12 +113,12 @@ class Frontier:
                 self._redirected_starts.add(start)
                 self._scope.extend(start)
 
-    def saw(self, url: str, fingerprint: int) -> None:
-        """A page came: one that comes back under many URLs makes a trap of them."""
-        self._scope.saw(url, str(fingerprint))
+    def record_content(self, url: str, fingerprint: int) -> None:
+        """Note the content of a page: the same content under many URLs reveals a trap."""
+        self._scope.record_content(url, str(fingerprint))
 
     def is_trapped(self, url: str) -> bool:
-        """Whether a URL has turned out to be of a trap since it was found. A start never is."""
+        """Whether a URL has turned out to be in a trap since it was found. A start never is."""
         return self._scope.duplicates.is_blocked(url) and url not in self._scope.starts
 
     async def finish(
@@ -132,7 +132,7 @@ class Frontier:
             skip_reason=fetched.skip_reason,
             error=fetched.error[:2000] if fetched.error else None,
             not_modified=fetched.not_modified,
-            # An earlier try did ask for it.
+            # Unless an earlier try has made a request.
             unfetched=(fetched.unfetched and task.attempts <= 1) or None,
             canonical_key=canonical_key,
             page=fetched.page,
@@ -141,7 +141,7 @@ class Frontier:
         try:
             await self._channel.send(finished)
         except framing.FrameTooLarge as error:
-            # What a plugin made of a page, perhaps: it costs that page, not the crawl.
+            # Perhaps the work of a plugin: it costs the page, not the crawl.
             await self._channel.send(
                 protocol.Finished(
                     url_key=task.url_key,
@@ -158,7 +158,7 @@ class Frontier:
         )
 
     async def skip(self, task: protocol.Task, reason: protocol.SkipReason) -> None:
-        """A URL that was never asked for."""
+        """End a URL without a request."""
         await self.finish(task, Fetched(status='skipped', skip_reason=reason, unfetched=True))
 
     async def retry(self, task: protocol.Task, fetched: Fetched, *, after_seconds: float) -> None:
@@ -166,7 +166,7 @@ class Frontier:
             protocol.Retried(
                 url_key=task.url_key,
                 after_seconds=min(after_seconds, 86_400),
-                error=(fetched.error or 'failed without a reason')[:2000],
+                error=(fetched.error or 'unknown error')[:2000],
                 http_status=fetched.http_status,
             )
         )
@@ -189,7 +189,7 @@ class SeenUrls:
         self.old: set[int] = set()
 
     def add(self, url: str) -> bool:
-        """Whether this is the first time, as far as is remembered."""
+        """Add a URL; returns whether it is new, as far as remembered."""
         mark = hash(url)
         if mark in self.young:
             return False
@@ -200,14 +200,14 @@ class SeenUrls:
         return is_new
 
     def __len__(self) -> int:
-        """How many are kept; one that is in both generations counts twice."""
+        """How many are kept; a URL in both generations counts twice."""
         return len(self.young) + len(self.old)
 
 
 def start_of(url: str) -> protocol.FoundUrl:
-    """A start URL, read as links are: without its fragment, and with its host in ASCII.
+    """A start URL, read like a link: without its fragment, and with its host in ASCII.
 
-    The database lets some pass that no browser would, such as http://1.2.3.4.5/.
+    The database accepts some that browsers do not, such as http://1.2.3.4.5/.
     """
     url = join(url, '') or url
     try:

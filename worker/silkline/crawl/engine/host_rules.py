@@ -1,8 +1,8 @@
-"""What is known about hosts before they are crawled: robots rules, their delay, their backoff.
+"""What must be known about a host before it is crawled: robots.txt, Crawl-delay, backoff.
 
-All crawls of a queue share it (`crawl_hosts`): what another has learned within a day is taken over,
-what this one learns is handed in. A robots.txt that cannot be had is tried again, then its host
-is skipped, as RFC 9309 wants: no answer is no permission.
+All crawls of a queue share these facts (`crawl_hosts`): a robots.txt that another crawl has fetched
+within a day is used, and what this crawl learns is sent. If robots.txt cannot be fetched, that is
+retried, and then the host is skipped, as RFC 9309 requires.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from silkline.crawl.net.egress import Egress
 
 FRESH_SECONDS = 24 * 3600.0
-# Longer than a host is ever left alone.
+# Longer than any backoff.
 STREAK_FRESH_SECONDS = 2 * MAX_PAUSE_SECONDS
-# RFC 9309: at least 500 KiB are read. What comes after them is left out.
+# RFC 9309 asks for at least 500 KiB; the rest of a longer file is ignored.
 MAX_ROBOTS_BYTES = 512 * 1024
 MAX_HOPS = 5
-# Between two tries, with a slot of the worker held meanwhile.
+# Between two tries: the job occupies a slot of the worker while it waits.
 MAX_WAIT_SECONDS = 60.0
-# A longer Crawl-delay would hold a crawl for days; then the site is served at this pace.
+# A longer Crawl-delay is cut to this: it would keep a crawl busy for days.
 MAX_DELAY_SECONDS = 300.0
 
 
 class HostRules:
-    """Gets hosts ready. Without an egress every host is ready at once: there is no network."""
+    """Prepares hosts for crawling. Without an egress, robots.txt is not fetched."""
 
     def __init__(
         self,
@@ -53,22 +53,22 @@ class HostRules:
         self._channel = channel
         self._egress = egress
         self._agent = agent
-        # Otherwise robots.txt is only asked for its sitemaps.
+        # If false, robots.txt is only read for its sitemaps.
         self._obeys = obeys
         self._tries = tries
         self._timeout_seconds = timeout_seconds
-        # A crawl may meet hundreds of hosts at once: waiting must not count as their slowness.
+        # A crawl may find hundreds of hosts at once: waiting for a turn must not use up timeouts.
         self._turns = asyncio.Semaphore(concurrency)
 
     def allows(self, host: Host, url: str) -> bool:
         return host.robots is None or host.robots.allows(url, self._agent)
 
     async def prepare(self, host: Host, known: protocol.KnownHost | None, *, scheme: str) -> None:
-        """Take over what is known, fetch what is not."""
+        """Use what is known about a host, and fetch what is not."""
         loop = asyncio.get_running_loop()
         if known is not None:
             host.back_off(loop.time(), known.backoff_seconds or 0.0)
-            # Patience goes on counting where an earlier attempt left off.
+            # Backoffs go on counting where an earlier attempt ended.
             if known.age_seconds is not None and known.age_seconds < STREAK_FRESH_SECONDS:
                 host.backoffs = known.error_streak
         if self._egress is not None:
@@ -85,8 +85,7 @@ class HostRules:
             try:
                 status, text, wait_seconds, error = await self._fetch(egress, url)
             except Refused:
-                # Pages are refused by the same rules. Of no interest to other workers, which may
-                # have others.
+                # Pages are refused by the same rules. Not shared: another worker may have others.
                 return
             if error is None and verdict_of(status) != 'unavailable':
                 delay = self._apply(host, status, text)
@@ -99,19 +98,19 @@ class HostRules:
                     )
                 )
                 return
-            why = f'its robots.txt cannot be had: {error or status_text(status)}'
+            why = f'could not fetch robots.txt: {error or status_text(status)}'
             is_final = isinstance(error, NoResponse) and error.kind not in RETRYABLE_KINDS
             if is_final or nth == self._tries:
                 break
             pause = wait_seconds or retry_delay_seconds(nth, first_seconds=host.retry_seconds)
             pause = min(pause, MAX_WAIT_SECONDS)
-            await self._log(f'{host.name}: {why}; trying again in {pause:.0f} s')
+            await self._log(f'{host.name}: {why}; retrying in {pause:.0f} s')
             await asyncio.sleep(pause)
             nth += 1
         if not self._obeys:
             return
         host.give_up(why, reason='host_unavailable')
-        await self._log(f'{host.name}: {why}; none of its pages is fetched')
+        await self._log(f'{host.name}: {why}; skipping its pages')
         await self._channel.send(protocol.HostFact(host=host.name, last_error=why[:2000]))
 
     async def _fetch(
@@ -131,7 +130,7 @@ class HostRules:
         except EgressError as error:
             return 0, None, None, error
         if 300 <= response.status < 400:
-            # RFC 9309: after five redirects it counts as not there.
+            # RFC 9309: after five redirects, robots.txt counts as missing.
             return 404, None, None, None
         wait_seconds = retry_after_seconds(response.headers.get('Retry-After'))
         text, _ = decode(

@@ -1,8 +1,8 @@
 """Politeness: when each host may be asked for its next page.
 
-A host has its own line of URLs, a pause between two requests, a number of requests at a time that
-grows while all is well and is halved when it is not, and times when it is left alone. Robots rules
-are kept here and fetched by `manners.py`. Nothing here touches the network or the pipe.
+A host has a queue of URLs, a delay between requests, a limit of concurrent requests that grows with
+successes and is halved by failures, and backoffs during which it is left alone. Its robots rules
+are kept here and fetched by `host_rules.py`. Nothing here uses the network or the channel.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from silkline.crawl.engine.robots import Robots
 
 FIRST_LIMIT = 2
-# Slower answers than this are taken as a sign of load; faster ones may be our own load.
+# A slower response is taken as a sign of load; below this, the load may be our own.
 SLOW_SECONDS = 1.0
-# Failures in a row, by weight: at so many points a host is left alone.
+# The weights of failures in a row; at `STREAK_POINTS` the host is left alone.
 WEIGHTS: Mapping[RetryClass, int] = {'connection': 4, 'server': 1, 'rate_limited': 0}
 STREAK_POINTS = 20
-# So often in a row, and then it is given up.
+# After more backoffs in a row than this, a host is given up.
 MAX_BACKOFFS = 3
-# A site may have more hosts than anybody can count.
+# Idle hosts are forgotten beyond this: a site may have any number of them.
 MAX_HOSTS = 5000
 
 
@@ -35,14 +35,14 @@ MAX_HOSTS = 5000
 class Host:
     name: str
     max_open: int
-    # The pause that the job or the site asks for, and what trouble adds to it.
+    # Between two requests, as the job or robots.txt asks; failures add to it.
     min_delay_seconds: float
     retry_seconds: float
-    # Whether its robots rules are known; until then nothing is fetched.
+    # Nothing is fetched until its robots rules are known.
     is_ready: bool = False
     robots: 'Robots | None' = None
     sitemaps: tuple[str, ...] = ()
-    # Why nothing is fetched from it any more.
+    # Why nothing more is fetched from it.
     refusal: str | None = None
     refusal_reason: protocol.SkipReason | None = None
     queue: deque[protocol.Task] = field(default_factory=deque[protocol.Task])
@@ -51,14 +51,14 @@ class Host:
     added_delay_seconds: float = 0.0
     next_at: float = 0.0
     backoff_until: float = 0.0
-    # How often in a row it was left alone.
+    # Backoffs in a row.
     backoffs: int = 0
     streak: int = 0
     _backed_off_at: float = -math.inf
     _successes_in_a_row: int = 0
 
     def ready_at(self) -> float:
-        """On the loop's clock; infinite while something else has to happen first."""
+        """When the next request may start, on the loop's clock; infinite if that is not known."""
         if not self.is_ready:
             return math.inf
         if self.refusal is not None:
@@ -76,9 +76,9 @@ class Host:
         self.next_at = now + self.min_delay_seconds + self.added_delay_seconds
 
     def record_success(self, seconds: float, *, started_at: float) -> bool:
-        """A page came. Answers whether that ends a time of trouble."""
+        """Speed up. Returns whether the host has recovered from failures."""
         if started_at <= self._backed_off_at:
-            # It was asked for before the host was left alone.
+            # The request started before the backoff.
             return False
         was_failing = self.streak > 0 or self.backoffs > 0
         self.streak = self.backoffs = 0
@@ -103,16 +103,16 @@ class Host:
         now: float,
         retry_after_seconds: float | None,
     ) -> bool:
-        """Slow down. Answers whether the host is left alone from now on."""
+        """Slow down. Returns whether a backoff begins."""
         self._successes_in_a_row = 0
         self.limit = max(self.limit // 2, 1)
         self.added_delay_seconds = min(
             max(2 * self.added_delay_seconds, self.retry_seconds / 100), self.retry_seconds / 20
         )
         self.streak += WEIGHTS[retry_class]
-        # Of the requests that were open together, the first one counts.
-        is_asked = retry_class == 'rate_limited' and started_at > self._backed_off_at
-        if not is_asked and self.streak < STREAK_POINTS:
+        # Of the requests that were open together, only the first one counts.
+        is_requested = retry_class == 'rate_limited' and started_at > self._backed_off_at
+        if not is_requested and self.streak < STREAK_POINTS:
             return False
         self.streak = 0
         self.backoffs += 1
@@ -120,7 +120,7 @@ class Host:
         own_seconds = retry_delay_seconds(self.backoffs, first_seconds=self.retry_seconds)
         if retry_after_seconds is not None and self.backoffs == 1:
             own_seconds = 0.0
-        # What a site asks for is believed once; when it does not help, it is a lower bound.
+        # The first time, Retry-After decides alone; if that did not help, it is a lower bound.
         self.back_off(now, max(retry_after_seconds or 0.0, own_seconds))
         return True
 
@@ -128,27 +128,27 @@ class Host:
         self.backoff_until = max(self.backoff_until, now + min(seconds, MAX_PAUSE_SECONDS))
 
     @property
-    def is_out_of_patience(self) -> bool:
+    def has_failed_too_often(self) -> bool:
         return self.backoffs > MAX_BACKOFFS
 
     def give_up(self, why: str, *, reason: protocol.SkipReason | None = None) -> None:
-        """End what is left of it: as skipped for `reason`, or as an error."""
+        """Fetch no more from it: its URLs are skipped for `reason`, or end as errors."""
         self.refusal = why
         self.refusal_reason = reason
 
 
 class Hosts:
-    """All hosts of a crawl, and who is next."""
+    """All hosts of a crawl, and which one is next."""
 
     def __init__(self, *, concurrency: int, min_delay_seconds: float, retry_seconds: float) -> None:
         self.concurrency = concurrency
         self.min_delay_seconds = min_delay_seconds
         self.retry_seconds = retry_seconds
         self.open = 0
-        # Names whose facts nobody has asked for.
+        # Hosts whose shared facts have not been requested yet.
         self.unknown: set[str] = set()
         self._hosts: dict[str, Host] = {}
-        # Hosts with URLs in line, the next one first.
+        # Hosts with queued URLs, the next one first.
         self._waiting: deque[Host] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
@@ -186,7 +186,7 @@ class Hosts:
         self.wake()
 
     async def take(self) -> tuple[Host, protocol.Task]:
-        """The next URL that may be fetched; waits until there is one."""
+        """Wait for the next URL that may be fetched."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
@@ -213,18 +213,18 @@ class Hosts:
                     timer.cancel()
 
     def release(self, host: Host) -> None:
-        """A request has ended, whatever came of it."""
+        """Note that a request has ended, whatever its outcome."""
         host.open -= 1
         self.open -= 1
         self.wake()
 
     def wake(self) -> None:
-        """Something has changed: look again who may go."""
+        """Something has changed: let `take` look again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def drop_queued(self) -> list[protocol.Task]:
-        """Forget what was leased and not begun, and answer it: releasing the job frees it."""
+        """Drop and return what was leased and not begun: releasing the job frees it."""
         dropped = [task for host in self._waiting for task in host.queue]
         for host in self._waiting:
             host.queue.clear()
@@ -232,20 +232,20 @@ class Hosts:
         return dropped
 
     def is_starved(self, now: float) -> bool:
-        """Whether more could be open, but for hosts that have to be waited for."""
+        """Whether more requests could be open, if the hosts in the queue did not have to wait."""
         return self.open < self.concurrency and all(
             host.ready_at() > now + 1.0 for host in self._waiting
         )
 
     def wait_seconds(self, now: float) -> float:
-        """Until the first URL in line may go, as far as that is known; 0 with nothing in line."""
+        """Until the first queued URL may be fetched, as far as known; 0 if nothing is queued."""
         if not self._waiting:
             return 0.0
         at = min(0.0 if host.refusal is not None else host.due_at for host in self._waiting)
         return max(at - now, 0.0)
 
     def remaining_backoffs(self, now: float) -> dict[str, float]:
-        """Hosts that want a pause before whoever comes next, and how long it is."""
+        """The hosts that must still be left alone, and for how long."""
         return {
             host.name: host.due_at - now
             for host in self._hosts.values()

@@ -1,9 +1,8 @@
-"""One job: which parts of the crawl it needs, put together.
+"""Put together the parts of the crawl that one job needs, and run it.
 
-`loop.py` is where to read on: it leases URLs, lets `hosts.py` say when each may be fetched, has a
-fetcher fetch it (`http.py` through `egress.py`), and hands in what came of it
-(`frontier.py`). Imports stand where they are needed: whoever waits for the first page waits for
-them.
+Read on in `loop.py`: it leases URLs, waits until `hosts.py` allows each one, has a fetcher fetch
+it (`fetchers/http.py` through `net/egress.py`), and hands in the result (`frontier.py`). Imports
+are where they are needed: each one delays the first page.
 """
 
 import gc
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from silkline.crawl.fetchers.http import DocumentReader, FetchUrl
     from silkline.crawl.net.egress import Egress
 
-# What robots.txt knows this crawler by.
-TOKEN = 'silkline'  # noqa: S105 - no secret
-# Sent unless a job has its own.
+# The name of this crawler in robots.txt.
+TOKEN = 'silkline'  # noqa: S105 - not a secret
+# Unless the job sets another one.
 USER_AGENT = f'{TOKEN}/{__version__}'
 
 
 async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.Done:
-    """Crawl until the frontier has drained or the user wants otherwise."""
+    """Crawl until the frontier has drained or the user pauses or stops the job."""
     from silkline.crawl.engine.frontier import Frontier
     from silkline.crawl.engine.host_rules import HostRules
     from silkline.crawl.engine.loop import CrawlLoop
@@ -40,12 +39,12 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
     strategy = strategy_for(start, options, kind)
     starts = options.starts if kind is None else strategy.starts(())
     if not starts:
-        raise CrawlError('there is no URL to begin with')
+        raise CrawlError('the job has no URL to start with')
     try:
         scope = Scope(starts, kind=options.scope, include=options.include, exclude=options.exclude)
     except ValueError as error:
         raise CrawlError(str(error)) from error
-    # Only links lead away from the start; lists are meant as they are.
+    # `max_depth` limits following links; URLs in lists and sitemaps are always fetched.
     max_depth = options.max_depth if options.strategy == 'site' else 1000
     frontier = Frontier(channel, scope, max_depth=max_depth)
     async with fetcher_for(start, options, channel, kind) as (fetcher, egress):
@@ -67,22 +66,22 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
             options,
             first_url=starts[0],
         )
-        collect_rarely()
+        collect_garbage_rarely()
         return await crawl.run(kind.result if kind else dict)
 
 
-def collect_rarely() -> None:
-    """Take what is loaded for good out of the garbage collector's rounds, and make them rarer.
+def collect_garbage_rarely() -> None:
+    """Exclude what is loaded by now from garbage collection, and collect less often.
 
-    Pages are trees of thousands of objects that free themselves: looking for cycles among them
-    takes a tenth of the time of extraction.
+    Pages are trees of thousands of objects that free themselves: searching them for cycles takes
+    a tenth of the time of extraction.
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
 def kind_of(start: protocol.Start) -> 'PluginJobKind | None':
-    """The plugin that jobs of this kind belong to; None for a plain crawl."""
+    """The plugin for the kind of this job; None for an ordinary crawl."""
     if start.kind == 'crawl':
         return None
     from silkline.crawl.documents.job_kinds import PluginJobKind
@@ -105,7 +104,7 @@ async def fetcher_for(
     channel: protocol.Channel,
     kind: 'PluginJobKind | None',
 ) -> 'AsyncGenerator[tuple[Fetcher, Egress]]':
-    """The fetcher that the job names, open as long as the crawl runs, and its way out."""
+    """The fetcher of the job, open as long as the crawl runs, and the egress behind it."""
     from silkline.crawl.net.tls import SystemTrust, no_certificates
 
     with no_certificates():
@@ -116,31 +115,32 @@ async def fetcher_for(
     try:
         egress = Egress(
             allow_networks=start.allow_networks,
-            # As many pages at a time, and as many robots.txt beside them.
+            # For as many pages at a time, and as many robots.txt at the same time.
             connections=2 * options.concurrency,
             user_agent=options.user_agent or USER_AGENT,
             tls=SystemTrust(),
         )
     except ValueError as error:
         raise CrawlError(str(error)) from error
-    async with egress, way_for(options, egress) as get:
-        yield HttpFetcher(get, reader, options), egress
+    async with egress, open_fetch_url(options, egress) as fetch_url:
+        yield HttpFetcher(fetch_url, reader, options), egress
 
 
 @asynccontextmanager
-async def way_for(options: CrawlOptions, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]':
+async def open_fetch_url(options: CrawlOptions, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]':
+    """What makes the requests: the egress itself, a browser, or a plugin."""
     if options.fetcher == 'http':
         yield egress.fetch
     elif options.fetcher == 'browser':
         from silkline.crawl.fetchers.browser import open_browser
 
-        async with open_browser(egress) as get:
-            yield get
+        async with open_browser(egress) as fetch_url:
+            yield fetch_url
     else:
         from silkline.crawl.fetchers.plugin import open_fetcher
 
-        async with open_fetcher(options.fetcher, egress) as get:
-            yield get
+        async with open_fetcher(options.fetcher, egress) as fetch_url:
+            yield fetch_url
 
 
 async def reader_for(
@@ -149,7 +149,7 @@ async def reader_for(
     channel: protocol.Channel,
     kind: 'PluginJobKind | None',
 ) -> 'DocumentReader':
-    """What makes a page of a response: this engine, or the plugin of a kind of jobs."""
+    """What turns responses into pages: the built-in reader, or the plugin of a job kind."""
     from silkline.crawl.documents.reader import PageReader
 
     if kind is not None:

@@ -1,8 +1,8 @@
-"""The crawl loop: lease URLs, fetch a bounded number at a time, hand in what came of them.
+"""The crawl loop: lease URLs, fetch a bounded number at a time, hand in the results.
 
-`feed` keeps URLs in line and hands in; `dispatch` fetches whatever `hosts.py` lets go. This module
-keeps only what is open: the database keeps the frontier (`frontier.py`) and decides when the crawl
-has drained. How a page is fetched is left to a `Fetcher`, what its end means to `visits.py`.
+`_feed` keeps URLs queued and hands in; `_dispatch` fetches what `hosts.py` releases. Only open
+URLs are kept here: the database keeps the frontier (`frontier.py`) and decides when the crawl has
+drained. Fetching is left to a `Fetcher`, the meaning of its outcome to `visits.py`.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from silkline.crawl.engine.visits import Visits
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.urls import host_of, join
 
-# URLs are leased for about a second ahead, and for no more than this.
+# URLs are leased for about a second of work ahead, at most this many.
 MAX_AHEAD = 400
-# More are asked for when so many have ended: a checkpoint saves and leases at once.
+# More are requested when this many have ended: one checkpoint both saves and leases.
 ASK_EVERY = 60
-# Whoever kills the worker kills what is not saved: so many, and those being fetched.
+# A kill of the worker loses what is not saved: at most this many, and those being fetched.
 MAX_UNSAVED = 100
-# Of one message: each may bring half a megabyte of robots.txt.
+# Per message: each host may come with half a megabyte of robots.txt.
 HOSTS_PER_ASK = 16
 LINKS_PER_ASK = 200
-# Between two calls while there is something to do meanwhile.
+# Between two requests for tasks, while there is something to fetch.
 GATHER_SECONDS = 0.05
 STARVED_SECONDS = 0.5
-MAX_PATIENCE_SECONDS = 1.0
-# A crawl that has to wait longer than this gives its slot back meanwhile.
+MAX_WAIT_SECONDS = 1.0
+# A crawl that has to wait longer than this gives its slot back.
 LATER_SECONDS = 120.0
-# Answers in a row that make no sense; then the job begins anew.
+# Answers in a row with no task, nothing pending and not drained; then the job fails and restarts.
 MAX_INCONSISTENT_ANSWERS = 5
 
 Reason = Literal['drained', 'pause', 'stop', 'later']
@@ -68,13 +68,13 @@ class CrawlLoop:
             min_delay_seconds=options.delay_seconds,
             retry_seconds=options.retry_seconds,
         )
-        # Set when a page has ended: there may be new URLs, and there is room for more.
+        # Set when a page has ended or a host is ready: there may be new URLs, and room for more.
         self.changed = asyncio.Event()
-        # Leased, and laid aside while the user wants no more: a resumed crawl goes on with them.
+        # Leased URLs that wait while the job is paused or stopping; after a resume they go on.
         self._deferred: list[protocol.Task] = []
         self._preparing: set[asyncio.Task[None]] = set()
         self._ended = 0
-        # How many of the ended are known to be in the database.
+        # How many of the ended URLs the database has confirmed.
         self._saved = 0
         self._has_saved = asyncio.Event()
         self._most_unsaved = MAX_UNSAVED + options.concurrency
@@ -83,7 +83,7 @@ class CrawlLoop:
         self._ended_before = 0
 
     async def run(self, result: Callable[[], Mapping[str, Any]]) -> protocol.Done:
-        """Answers why the run has ended, and what `result` says of the job."""
+        """Crawl to the end of this run; `result` gives the result of the job."""
         async with asyncio.TaskGroup() as self._group:
             dispatching = self._group.create_task(self._dispatch(), name='dispatch')
             await self._begin()
@@ -100,7 +100,7 @@ class CrawlLoop:
     # Leasing
 
     async def _begin(self) -> None:
-        """Make the start URLs known, after the robots.txt that may name them."""
+        """Send the start URLs; for sitemaps, after the robots.txt that may name them."""
         first = self.hosts[host_of(self.first_url)]
         if self.options.strategy == 'sitemap':
             await self._ask(0)
@@ -108,11 +108,11 @@ class CrawlLoop:
                 if self.channel.leaving.is_set():
                     return
                 self.changed.clear()
-                await self._wait_for_change(MAX_PATIENCE_SECONDS)
+                await self._wait_for_change(MAX_WAIT_SECONDS)
         await self.frontier.begin(self.strategy.starts(first.sitemaps))
 
     async def _feed(self) -> tuple[Reason, float]:
-        """Keep URLs in line; return when nothing is open and all is handed in."""
+        """Keep URLs queued; return when nothing is open and everything is handed in."""
         inconsistent = 0
         while True:
             if self.channel.leaving.is_set():
@@ -126,17 +126,17 @@ class CrawlLoop:
             is_inconsistent = not (answer.tasks or answer.pending or self._held)
             inconsistent = inconsistent + 1 if is_inconsistent else 0
             if inconsistent > MAX_INCONSISTENT_ANSWERS:
-                raise RuntimeError('the queue holds URLs in progress that this crawl does not have')
+                raise RuntimeError('the queue has URLs in progress that this crawl does not hold')
             if (seconds := await self._wait_until_asking_helps(answer)) > LATER_SECONDS:
                 self.hosts.drop_queued()
                 return 'later', seconds
 
     async def _ask(self, count: int) -> protocol.Tasks:
-        """Hand in, get URLs, and learn about hosts and unchanged pages."""
+        """Hand in, get URLs, and get facts about hosts and links of unchanged pages."""
         asked = sorted(self.hosts.unknown)[:HOSTS_PER_ASK]
         self.hosts.unknown.difference_update(asked)
         self.frontier.has_new_urls = False
-        # Unchanged pages are handed in when their links have come.
+        # Unchanged pages are handed in once their links have arrived.
         ended = self._ended - len(self.visits.unchanged)
         answer = await self.channel.want_tasks(
             protocol.WantTasks(
@@ -172,14 +172,14 @@ class CrawlLoop:
         self.hosts.wake()
 
     def _pace(self) -> None:
-        """Lease for about a second ahead."""
+        """Set how many URLs to lease: about a second of work."""
         now = time.monotonic()
         rate = (self._ended - self._ended_before) / max(now - self._asked_at, 0.01)
         self._asked_at, self._ended_before = now, self._ended
         self._ahead = int(max(2 * self.options.concurrency, min(rate, MAX_AHEAD)))
 
     async def _wait_until_asking_helps(self, answer: protocol.Tasks) -> float:
-        """Until the database may have something to do. Answers for how long it has not."""
+        """Wait until asking may bring URLs. Returns how long to wait if that is too long."""
         clock = asyncio.get_running_loop().time
         asked_at = clock()
         more_at = asked_at + seconds_to_more(answer)
@@ -201,7 +201,7 @@ class CrawlLoop:
             elif has_more and self._held <= low and waited_seconds >= GATHER_SECONDS:
                 return 0.0
             elif has_more and self._is_starved(now) and waited_seconds >= STARVED_SECONDS:
-                # URLs of other hosts may be behind those in line.
+                # URLs of other hosts may come after those in the queue.
                 self._ahead = min(2 * self._held + self.options.concurrency, MAX_AHEAD)
                 return 0.0
             elif not self.hosts.open and (not has_more or self._held >= MAX_AHEAD):
@@ -211,12 +211,12 @@ class CrawlLoop:
                 if seconds > LATER_SECONDS:
                     return seconds
             self.changed.clear()
-            # Often enough to see what ripens; a page that ends comes sooner.
-            is_ripening = has_more or self.hosts.unknown or self.visits.unchanged
+            # A page that ends wakes this sooner.
+            is_due_soon = has_more or self.hosts.unknown or self.visits.unchanged
             await self._wait_for_change(
                 GATHER_SECONDS
-                if is_ripening
-                else min(max(more_at - now, GATHER_SECONDS), MAX_PATIENCE_SECONDS)
+                if is_due_soon
+                else min(max(more_at - now, GATHER_SECONDS), MAX_WAIT_SECONDS)
             )
         return 0.0
 
@@ -229,7 +229,7 @@ class CrawlLoop:
         return self.hosts.open + self.hosts.queued + len(self.visits.unchanged)
 
     async def _wait_for_change(self, seconds: float) -> None:
-        """Until a page ends, the user wants something, or the time is over."""
+        """Wait for a page to end, a command, or the timeout."""
         waits = [
             asyncio.ensure_future(event.wait()) for event in (self.changed, self.channel.leaving)
         ]
@@ -240,12 +240,12 @@ class CrawlLoop:
                 wait.cancel()
 
     async def _hand_in(self) -> Literal['pause', 'stop'] | None:
-        """Finish what is open, and leave the rest; None if the user has thought again."""
+        """Finish what is open and leave the rest; None if the user has resumed the job."""
         self._deferred += self.hosts.drop_queued()
         while self.hosts.open:
             self.changed.clear()
             await self.changed.wait()
-        # The answer may bring another command: a resumed crawl goes on.
+        # The answer may bring another command: after a resume the crawl goes on.
         await self.channel.want_tasks(protocol.WantTasks(count=0))
         if self.channel.command in ('pause', 'stop'):
             return self.channel.command
@@ -255,7 +255,7 @@ class CrawlLoop:
         return None
 
     async def _share_backoffs(self) -> None:
-        """Tell whoever crawls these hosts next how long they want to be left alone."""
+        """Tell later crawls how long each host must still be left alone."""
         now = asyncio.get_running_loop().time()
         for name, seconds in self.hosts.remaining_backoffs(now).items():
             await self.channel.send(protocol.HostFact(host=name, backoff_seconds=seconds))
@@ -280,10 +280,10 @@ class CrawlLoop:
 
 
 def seconds_to_more(answer: protocol.Tasks) -> float:
-    """When the database may have URLs again, as far as its last answer tells."""
+    """When the database may have URLs again, judging by its last answer."""
     if answer.tasks:
         return 0.0
     if not answer.pending:
         return math.inf
-    # None: what is pending has no budget, and ends with the next calls.
+    # None: what is pending exceeds the budget, and is ended by the next checkpoints.
     return GATHER_SECONDS if answer.next_in_seconds is None else answer.next_in_seconds

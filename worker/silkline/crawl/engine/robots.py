@@ -1,8 +1,8 @@
-"""robots.txt as RFC 9309 has it: parsing, the verdict on a URL, Crawl-delay and sitemaps.
+"""Parse and match robots.txt by RFC 9309, with Crawl-delay and sitemaps.
 
-Own, because protego 0.7 fails rows of the table in tests/unit/test_robots.py: a Crawl-delay line
-ends its group, `Example` matches Example-Bot, a byte order mark hides the first line, and agents
-with a version are not found. Fetching, status and age of the file are left to the crawl loop.
+Written here because protego 0.7 fails cases of tests/crawl/engine/test_robots.py: a Crawl-delay
+line ends its group, `Example` matches Example-Bot, a byte order mark hides the first line, and
+agents with a version are not found. Fetching and caching the file is left to `host_rules.py`.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-# The RFC's 500 KiB, in characters: never less than as many bytes.
+# The RFC's 500 KiB, counted in characters: never fewer bytes than that.
 MAX_CHARACTERS = 500 * 1024
 MAX_CRAWL_DELAY_SECONDS = 3600.0
 
@@ -34,7 +34,7 @@ _QUERY_ESCAPE = re.compile('%(3A|2F|3F|40|5B|5D)')
 
 
 def verdict_of(status: int) -> Literal['rules', 'allow_all', 'unavailable']:
-    """What the status of robots.txt means. A network error is 0: unavailable."""
+    """What the status of robots.txt means. 0 stands for a network error."""
     if 200 <= status < 300:
         return 'rules'
     if 400 <= status < 500 and status != 429:
@@ -43,9 +43,9 @@ def verdict_of(status: int) -> Literal['rules', 'allow_all', 'unavailable']:
 
 
 def product_token(agent: str) -> str:
-    """The name by which robots.txt knows a crawler, lower case, from its User-Agent.
+    """The product token of a User-Agent, in lower case, which robots.txt may name.
 
-    That is its first word, or the one after `compatible;` when it poses as a browser.
+    It is the first word, or the one after `compatible;` in an agent that begins like a browser's.
     """
     named = _COMPATIBLE.search(agent) if agent.startswith('Mozilla/') else None
     found = named or _TOKEN.match(agent.strip())
@@ -60,21 +60,21 @@ class Robots:
     def __init__(self, groups: dict[str, list['Membership']], sitemaps: Sequence[str]) -> None:
         self.groups = groups
         self.sitemaps = sitemaps
-        # A crawl has one agent, and asks for it again and again: its rules are made once.
+        # A crawl has one agent, so the rules of the last agent are kept.
         self.agent: str | None = None
         self.rules = Rules(())
         self.delay_seconds: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> 'Robots':
-        """Read what can be read. Nothing is an error: a line that says nothing is skipped."""
+        """Parse a file. Nothing is an error: a line without meaning is ignored."""
         if len(text) > MAX_CHARACTERS:
-            # Half a line could say more, or less, than the whole.
+            # A truncated line could allow or forbid more than the whole one.
             text = text[:MAX_CHARACTERS]
             text = text[: max(text.rfind('\n'), text.rfind('\r')) + 1]
         groups: dict[str, list[Membership]] = {}
         sitemaps: dict[str, None] = {}
-        # The lines before any group are one that nobody belongs to.
+        # Lines before the first group form a group without agents.
         group = RobotsGroup()
         for line in _LINE_END.split(text.removeprefix('\ufeff')):
             name, value = _name_and_value(line.partition('#')[0])
@@ -90,14 +90,14 @@ class Robots:
             elif name == 'delay':
                 group.add_delay(value)
             elif name == 'sitemap':
-                # A # belongs to a URL; only one after a space begins a comment.
+                # A URL may contain #; only # after a space begins a comment.
                 address = line.partition(':')[2].partition(' #')[0].strip()
                 if address:
                     sitemaps[address] = None
         return cls(groups, list(sitemaps))
 
     def allows(self, url: str, agent: str) -> bool:
-        """Whether a crawler, by its token or its whole User-Agent, may fetch an absolute URL."""
+        """Whether a crawler, given by token or User-Agent, may fetch an absolute URL."""
         if agent != self.agent:
             self._choose(agent)
         if self.rules.is_empty:
@@ -106,7 +106,7 @@ class Robots:
         return path == '/robots.txt' or self.rules.allow(path)
 
     def crawl_delay_seconds(self, agent: str) -> float | None:
-        """The Crawl-delay of the group that applies, an hour at most."""
+        """The Crawl-delay of the group that applies, at most an hour."""
         if agent != self.agent:
             self._choose(agent)
         return self.delay_seconds
@@ -131,18 +131,18 @@ class Robots:
 
 @dataclass(slots=True)
 class RobotsGroup:
-    """User-agent lines and the rules below them. Agents share it: many times many is too many."""
+    """User-agent lines and the rules below them. Shared by its agents: copies could be too many."""
 
     patterns: dict[tuple[str, bool], None] = field(default_factory=dict[tuple[str, bool], None])
-    # With the number of agents so far: a Crawl-delay does not end the group, yet it was
-    # written for the agents above it.
+    # With the number of agents so far: a Crawl-delay does not end the group, but applies only to
+    # the agents above it.
     delays: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     size: int = 0
     is_closed: bool = False
 
     def add_rule(self, value: str, *, is_allow: bool) -> None:
         self.is_closed = True
-        # An empty rule matches nothing, and so does one that begins as no path can.
+        # An empty rule matches nothing, and neither does one that cannot begin a path.
         if value[:1] in ('/', '*'):
             self.patterns[value, is_allow] = None
 
@@ -151,7 +151,7 @@ class RobotsGroup:
             seconds = float(value)
         except ValueError:
             return
-        # Not a number compares as false.
+        # False for NaN.
         if seconds >= 0:
             self.delays.append((self.size, min(seconds, MAX_CRAWL_DELAY_SECONDS)))
 
@@ -167,14 +167,14 @@ class Wildcard:
     octets: int
     is_allow: bool
     first: str
-    # What must follow, in order, with anything in between.
+    # The parts that must follow in order, with anything in between.
     rest: tuple[str, ...]
-    # The end, when nothing may follow it.
+    # The end of the path, if the pattern ends in $.
     last: str | None
 
     def continues(self, path: str) -> bool:
-        """Whether a path that starts with `first` has the rest, too."""
-        # Leftmost finds are enough for every part but the last: linear for any pattern.
+        """Whether a path that starts with `first` also has the rest."""
+        # The leftmost match is enough for every part but the last: linear for any pattern.
         at = len(self.first)
         for part in self.rest:
             at = path.find(part, at)
@@ -185,7 +185,7 @@ class Wildcard:
 
 
 class Rules:
-    """The patterns of a group, ready to match: the longest decides, and of two equal the allow."""
+    """The patterns of a group, ready to match: the longest wins, and of equals the allow."""
 
     def __init__(self, patterns: Iterable[tuple[str, bool]]) -> None:
         self.exact: dict[str, tuple[int, bool]] = {}
@@ -195,7 +195,7 @@ class Rules:
             is_anchored = text.endswith('$')
             parts = (text[:-1] if is_anchored else text.rstrip('*')).split('*')
             normal = '*'.join(map(_normal, parts))
-            # As it was written, so that /a* outranks /a.
+            # Counted as written, so that /a* outranks /a.
             octets = len(normal) + (1 if is_anchored else len(text) - len(text.rstrip('*')))
             for variant in {normal, _relaxed(normal)}:
                 first, *rest = variant.split('*')
@@ -235,7 +235,7 @@ class Rules:
 def _name_and_value(line: str) -> tuple[str | None, str]:
     name, colon, value = line.partition(':')
     if not colon:
-        # A forgotten colon is forgiven where a path shows what was meant.
+        # A missing colon is accepted if a path shows what was meant.
         name, _, value = line.strip().partition(' ')
         if value.lstrip()[:1] not in ('/', '*') and name.lower() != 'user-agent':
             return None, ''
@@ -260,7 +260,7 @@ def _path_of(url: str) -> str:
 
 
 def _normal(text: str) -> str:
-    """One form for equal paths: escapes as RFC 9309 section 2.2.2 has them, * and $ escaped."""
+    """One form for equal paths: escaped as in RFC 9309, section 2.2.2, and * and $ as well."""
     if _NORMAL_PATH.fullmatch(text):
         return text
     return _ESCAPE.sub(_normal_escape, quote(text, safe=_KEPT, errors='replace'))
@@ -272,7 +272,7 @@ def _normal_escape(found: re.Match[str]) -> str:
 
 
 def _relaxed(path: str) -> str:
-    """The query with `https%3A%2F%2F` as `https://`: the RFC's table has both mean one thing."""
+    """The path with `https%3A%2F%2F` in its query as `https://`: equal in the RFC's examples."""
     head, mark, query = path.partition('?')
     return head + mark + _QUERY_ESCAPE.sub(_decode, query) if '%' in query else path
 

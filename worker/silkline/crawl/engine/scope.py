@@ -1,8 +1,8 @@
-"""Which links a crawl follows: the hosts or paths of its starts, the patterns, the traps.
+"""Which links a crawl follows: by host or path of its starts, by pattern, and outside of traps.
 
-Patterns come from users and run on every link, so they are RE2's, which takes linear time for
-any of them; there are no lookarounds and backreferences in exchange. What a site may not be
-asked for at all is left to `robots.py`, where it may be is left to `egress.py`.
+Patterns come from users and run on every link, so RE2 matches them: it takes linear time for any
+pattern, and has no lookaround or backreferences in exchange. What robots.txt forbids is left to
+`robots.py`, forbidden addresses to `net/egress.py`.
 """
 
 import ipaddress
@@ -21,7 +21,7 @@ ScopeKind = Literal['host', 'domain', 'prefix']
 
 
 class Scope:
-    """The judge of all links of one crawl."""
+    """Decides about every link of one crawl."""
 
     def __init__(
         self,
@@ -31,21 +31,21 @@ class Scope:
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
     ) -> None:
-        """ValueError names the first pattern that is none, and why."""
+        """ValueError names the first invalid pattern, and what is wrong with it."""
         self.kind: ScopeKind = kind
         self.includes = compile_patterns(include, name='include')
         self.excludes = compile_patterns(exclude, name='exclude')
         self.starts: set[str] = set()
-        # A host, or a domain; with the paths that are in scope for `prefix`, else with ''.
+        # Hosts or domains, with the paths that are in scope for `prefix`, otherwise with ''.
         self.places: dict[str, set[str]] = {}
-        # Scheme and authority to the paths that are in scope there, None for out of scope.
+        # Scheme and authority to the paths that are in scope there; None if none are.
         self.known_sites: dict[str, tuple[str, ...] | None] = {}
         self.duplicates = DuplicateDetector()
         for start in starts:
             self.extend(start)
 
     def extend(self, start: str) -> None:
-        """Take in what a start URL stands for, or where it redirected to."""
+        """Add the place of a start URL, or of the URL it redirects to."""
         url = join(start, '')
         if url is None:
             return
@@ -55,7 +55,7 @@ class Scope:
         self.known_sites.clear()
 
     def judge(self, url: str) -> SkipReason | None:
-        """Why a URL, as `urls.join` gives it, is not followed. A start always is."""
+        """Why a URL, in the form of `urls.join`, is not followed. A start always is."""
         path_start = url.find('/', 8)
         site = url[:path_start]
         if site in self.known_sites:
@@ -74,9 +74,9 @@ class Scope:
             return None
         return None if url in self.starts else reason
 
-    def saw(self, url: str, content_hash: str) -> None:
-        """Take in a fetched page, so that shapes which only echo are judged as traps."""
-        self.duplicates.saw(url, content_hash)
+    def record_content(self, url: str, content_hash: str) -> None:
+        """Note a fetched page, so that URLs with repeated content are recognised as a trap."""
+        self.duplicates.record(url, content_hash)
 
     def _learn(self, site: str) -> tuple[str, ...] | None:
         places = self.places.get(self._place_of(site + '/'))
@@ -93,13 +93,13 @@ class Scope:
 
 
 def bare_host(host: str) -> str:
-    """The host without `www.`, which is the same site everywhere but in theory."""
+    """The host without `www.`, which in practice is the same site."""
     bare = host.removeprefix('www.')
     return bare if '.' in bare else host
 
 
 def domain_of(url: str) -> str:
-    """The domain that somebody registered. Addresses and single names are their own."""
+    """The registered domain of a URL. An address or a single name is its own domain."""
     host = (urlsplit(url).hostname or '').rstrip('.')
     try:
         return str(ipaddress.ip_address(host))
@@ -108,11 +108,11 @@ def domain_of(url: str) -> str:
 
 
 def directory_of(url: str) -> str:
-    """The path at and below which a start URL puts the scope `prefix`.
+    """The path at and below which URLs are in scope for `prefix`.
 
-    Its directory: `/docs/` for /docs/, /docs/intro and /docs/index.html. A single name at the
-    top stands for itself and what is below it: `/docs` for /docs. A file at the top, such as
-    /index.html, stands for the whole host.
+    It is the directory of the start URL: `/docs/` for /docs/, /docs/intro and /docs/index.html. A
+    single name at the top stands for itself and what is below it: `/docs` for /docs. A file at the
+    top, such as /index.html, stands for the whole host.
     """
     path = urlsplit(url).path
     directory, _, name = path.rpartition('/')
@@ -122,7 +122,7 @@ def directory_of(url: str) -> str:
 
 
 def is_below(path: str, prefixes: Sequence[str]) -> bool:
-    """Whether a path, with its query, lies at or below one of the prefixes."""
+    """Whether a path, with its query, is at or below one of the prefixes."""
     for prefix in prefixes:
         if path.startswith(prefix):
             if prefix.endswith('/') or path[len(prefix) :][:1] in ('', '/', '?'):
@@ -133,10 +133,10 @@ def is_below(path: str, prefixes: Sequence[str]) -> bool:
 
 
 def compile_patterns(patterns: Sequence[str], *, name: str) -> Callable[[str], bool] | None:
-    """One test for all patterns, searched anywhere in a URL; None without patterns."""
+    """One test for all patterns, which may match anywhere in a URL; None without patterns."""
     if not patterns:
         return None
-    # 4 ms, for those crawls only that use it.
+    # Imported here: it takes 4 ms, and only crawls with patterns need it.
     import re2  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     options = re2.Options()
@@ -159,10 +159,10 @@ def compile_patterns(patterns: Sequence[str], *, name: str) -> Callable[[str], b
 
 
 def _reason(error: Exception) -> str:
-    reason = error.args[0] if error.args else 'no regular expression'
+    reason = error.args[0] if error.args else 'not a regular expression'
     text = reason.decode(errors='replace') if isinstance(reason, bytes) else str(error)
     if 'perl operator' in text or '(?' in text.partition(':')[2]:
-        return f'{text} (RE2 has no lookaround and no backreferences)'
+        return f'{text} (RE2 does not support lookaround or backreferences)'
     return text
 
 
@@ -170,7 +170,7 @@ _lookup: Callable[[str], str | None] | None = None
 
 
 def _public_suffixes() -> Callable[[str], str | None]:
-    """Loads the bundled list at first use: 45 ms, for the scope `domain` only."""
+    """Loads the bundled list on first use: it takes 45 ms, and only the scope `domain` needs it."""
     global _lookup
     if _lookup is None:
         from publicsuffixlist import PublicSuffixList

@@ -1,4 +1,4 @@
-"""How URLs are found: where a crawl begins, and which links it follows."""
+"""Where a crawl starts, and which links it follows: one class per strategy."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,23 +9,23 @@ from silkline.crawl.options import CrawlError, CrawlOptions
 from silkline.crawl.urls import join
 
 SITEMAP_ENDINGS = ('.xml', '.xml.gz', '.txt')
-# An index of sitemaps may name sitemaps that are indexes, too.
+# A sitemap index may name further indexes.
 MAX_SITEMAP_DEPTH = 5
 MAX_SITEMAPS = 200
 
 
 class Strategy(Protocol):
     def starts(self, sitemaps: Sequence[str]) -> list[str]:
-        """Where to begin; `sitemaps` are those that robots.txt names."""
+        """The start URLs; `sitemaps` are those that robots.txt names."""
         ...
 
     def follows(self, kind: LinkKind, *, depth: int) -> bool:
-        """Whether links of that kind, found at that depth, are URLs to fetch."""
+        """Whether links of that kind, found at that depth, are fetched."""
         ...
 
 
 class ListStrategy:
-    """`page` and `list`: these URLs, and no other."""
+    """`page` and `list`: these URLs and no others."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls
@@ -38,14 +38,14 @@ class ListStrategy:
 
 
 class SiteStrategy(ListStrategy):
-    """`site`: whatever can be reached by links, breadth first."""
+    """`site`: everything that can be reached by links, breadth first."""
 
     def follows(self, kind: LinkKind, *, depth: int) -> bool:
         return True
 
 
 class SitemapStrategy:
-    """`sitemap`: what the sitemaps of a site name."""
+    """`sitemap`: the URLs in the sitemaps of a site."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -53,7 +53,7 @@ class SitemapStrategy:
     def starts(self, sitemaps: Sequence[str]) -> list[str]:
         if urlsplit(self._url).path.lower().endswith(SITEMAP_ENDINGS):
             return [self._url]
-        # As robots.txt has them: relative ones, and some that are no URLs.
+        # In robots.txt some are relative, and some are not URLs.
         named = [url for text in sitemaps[:MAX_SITEMAPS] if (url := join(self._url, text))]
         return named or [at_root(self._url, '/sitemap.xml')]
 
@@ -62,7 +62,7 @@ class SitemapStrategy:
 
 
 class LlmsTxtStrategy:
-    """`llms_txt`: what the llms.txt of a site links to."""
+    """`llms_txt`: the links in the llms.txt of a site."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -79,7 +79,7 @@ class LlmsTxtStrategy:
 def strategy_of(options: CrawlOptions) -> Strategy:
     starts = options.starts
     if not starts:
-        raise CrawlError('there is no URL to begin with')
+        raise CrawlError('the job has no URL to start with')
     match options.strategy:
         case 'page' | 'list':
             return ListStrategy(starts)
@@ -94,5 +94,5 @@ def strategy_of(options: CrawlOptions) -> Strategy:
 def at_root(url: str, path: str) -> str:
     root = join(url, path)
     if root is None:
-        raise CrawlError(f'{url[:200]} is no URL that can be fetched')
+        raise CrawlError(f'{url[:200]} is not a URL that can be fetched')
     return root

@@ -1,8 +1,8 @@
-"""Guards against places where a site never ends: growing paths, calendars, echoing pages.
+"""Recognise where a site never ends: growing paths, calendars, pages that repeat.
 
 Everything but `DuplicateDetector` looks at the URL alone, so that a crawl decides after a restart
-as it did before, with nothing to remember. The rules are made to let real sites pass: numbered
-pages, dated articles and archives are never cut. docs/reference/crawling.md has the rules.
+as it did before, without stored state. The rules let real sites pass: numbered pages, dated
+articles and archives are never cut. docs/reference/crawling.md describes them.
 """
 
 import re
@@ -18,22 +18,22 @@ MAX_DUPLICATES = 20
 
 View = Literal['year', 'month', 'week', 'day']
 
-# How far back and ahead of today the views of a calendar are followed: about 200 of each kind.
+# How far before and after today the views of a calendar are followed: about 200 of each kind.
 CALENDAR: Final[dict[View, tuple[timedelta, timedelta]]] = {
     'year': (timedelta(days=100 * 365), timedelta(days=2 * 365)),
     'month': (timedelta(days=14 * 365), timedelta(days=2 * 365)),
     'week': (timedelta(days=2 * 365), timedelta(days=2 * 365)),
     'day': (timedelta(days=100), timedelta(days=100)),
 }
-# A date in a query, and nothing else that speaks of a calendar: data by date is as likely.
+# For a date in a query without another sign of a calendar: it may as well select data by date.
 DATED_QUERY: Final[dict[View, tuple[timedelta, timedelta]]] = {
     'year': (timedelta(days=200 * 365), timedelta(days=2 * 365)),
     'month': (timedelta(days=30 * 365), timedelta(days=2 * 365)),
     'week': (timedelta(days=10 * 365), timedelta(days=2 * 365)),
     'day': (timedelta(days=5 * 365), timedelta(days=365)),
 }
-# For paths that end in a year and a month, such as /2031/05/. A walk ahead has to pass these years;
-# beyond them are numbers that only look like years.
+# For paths that end in a year and a month, such as /2031/05/. A crawl into the future has to pass
+# these years; beyond them are numbers that only look like years.
 PATH_YEARS_AHEAD: Final = (3, 13)
 
 _CALENDAR_WORD = re.compile(
@@ -41,7 +41,7 @@ _CALENDAR_WORD = re.compile(
     r'|termine|evenements|eventos|schedule|whats-?on|tribe)(?![a-z])',
     re.IGNORECASE,
 )
-# Segments that choose a view, and may stand behind the date.
+# Segments that select a view, and may follow the date.
 _VIEWS = frozenset({
     'year', 'month', 'week', 'day', 'list', 'today', 'agenda', 'grid', 'photo', 'map', 'all',
     'view', 'date', 'monat', 'woche', 'tag', 'jahr', 'mois', 'semaine', 'jour', 'page', '1',
@@ -55,7 +55,7 @@ _DATE_KEYS = frozenset({
 _YEAR_KEYS = frozenset({'year', 'yr', 'y', 'cal_year', 'jahr', 'annee'})
 _MONTH_KEYS = frozenset({'month', 'mon', 'mo', 'm', 'cal_month', 'monat', 'mois'})
 _DAY_KEYS = frozenset({'day', 'd', 'cal_day', 'tag'})
-# Short names mean a date only beside a year or in a calendar.
+# Short names mean a date only next to a year or in a calendar.
 _WEAK_KEYS = frozenset({'d', 'm', 'y', 'from', 'start', 'time'})
 _DATE = re.compile(r'(\d{4})(?:-?W(\d{1,2})|([-/.]?)(\d{1,2})(?:\3(\d{1,2}))?)?', re.IGNORECASE)
 _DATE_BACKWARDS = re.compile(r'(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})')
@@ -68,7 +68,7 @@ _DIGITS = re.compile(r'\d+')
 
 
 def is_trap(url: str, *, today: date | None = None) -> bool:
-    """Whether a URL, in the form that `urls.join` gives, leads where there is no end."""
+    """Whether a URL, in the form of `urls.join`, leads into an endless part of a site."""
     if len(url) > MAX_URL_LENGTH:
         return True
     path_start = url.find('/', 8)
@@ -87,18 +87,18 @@ def is_trap(url: str, *, today: date | None = None) -> bool:
 
 
 def shape_of(url: str) -> str:
-    """What URLs of one kind share: host, path without its numbers, names in the query."""
+    """What similar URLs share: host, path without its numbers, parameter names."""
     head, _, query = url.partition('?')
     names = sorted({part.partition('=')[0] for part in query.split('&')}) if query else ()
     return f'{_DIGITS.sub("0", head)}?{"&".join(names)}'
 
 
 class DuplicateDetector:
-    """Shapes of URLs behind which one page comes back again and again.
+    """Blocks shapes of URLs that return the same content again and again.
 
-    Twenty different URLs of one shape in a row with the same content, and the shape is parked:
-    an endless list past its end, a faceted search without results. Forgotten at a restart,
-    which costs twenty pages; `max_shapes` are remembered.
+    A shape is blocked after twenty different URLs in a row with the same content: an endless list
+    past its end, or a faceted search without results. Forgotten at a restart, which costs twenty
+    pages; at most `max_shapes` are remembered.
     """
 
     def __init__(self, *, max_shapes: int = 5_000) -> None:
@@ -106,9 +106,9 @@ class DuplicateDetector:
         self.runs: dict[str, tuple[str, int]] = {}
         self.blocked: dict[str, None] = {}
 
-    def saw(self, url: str, content_hash: str) -> bool:
-        """Take in a page that was fetched; whether its shape is blocked now."""
-        # Only numbers and queries make shapes without end.
+    def record(self, url: str, content_hash: str) -> bool:
+        """Note a fetched page; returns whether its shape is blocked now."""
+        # Only numbers and queries make endless URLs of one shape.
         if '?' not in url and not _DIGITS.search(url, url.find('/', 8)):
             return False
         shape = shape_of(url)
@@ -128,9 +128,9 @@ class DuplicateDetector:
 
 
 def _goes_in_circles(path: str) -> bool:
-    """Whether one or more segments come three times in a row: /a/a/a, /a/b/a/b/a/b.
+    """Whether one or more segments occur three times in a row: /a/a/a, /a/b/a/b/a/b.
 
-    Numbers and single letters may: /1/1/1 is a verse, /a/a/a a place in a store of files.
+    Numbers and single letters may: /1/1/1 can be a verse, /a/a/a a directory of a file store.
     """
     segments = path.strip('/').split('/')
     count = len(segments)
@@ -156,7 +156,7 @@ def _is_far_view(path: str, query: str, today: date | None) -> bool:
     if found is None and is_calendar:
         found = _view_of_path(path)
         if found is not None and found[0] == 'year':
-            # As likely the number of an event, unless it is in a calendar by name.
+            # It may be the number of an event, unless the path names a calendar.
             return _CALENDAR_NAME.search(path) is not None and _is_ahead(found[1].year, today)
     if found is not None:
         view, day = found
@@ -172,7 +172,7 @@ def _is_ahead(year: int, today: date) -> bool:
 
 
 def _view_of_path(path: str) -> tuple[View, date] | None:
-    """The date at the end of a path. With a name behind it, it dates an article or an event."""
+    """The date at the end of a path. Followed by a name, it is the date of an article or event."""
     dates = list(_PATH_DATE.finditer(path))
     if not dates:
         return None
@@ -194,7 +194,7 @@ def _view_of_query(query: str, *, is_calendar: bool) -> tuple[View, date] | None
     year = _first(values, _YEAR_KEYS)
     if year is not None and len(year) == 4 and year.isdecimal():
         month = _first(values, _MONTH_KEYS)
-        # `y` alone may be anything, a coordinate too.
+        # `y` alone may be anything, such as a coordinate.
         if month is not None or is_calendar or 'y' not in values:
             return _view(year, month, _first(values, _DAY_KEYS))
     for name, value in values.items():
@@ -212,7 +212,7 @@ def _view_of_value(value: str) -> tuple[View, date] | None:
             return ('week', _day(int(found[1]), 1 + int(found[2]) * 7 // 31, 1))
         return _view(found[1], found[4], found[5])
     found = _DATE_BACKWARDS.match(value)
-    # Which of the two is the month differs from land to land; for the distance it is the same.
+    # Which of the two is the month depends on the country; the distance is about the same.
     return _view(found[3], str(min(int(found[1]), int(found[2]))), '1') if found else None
 
 

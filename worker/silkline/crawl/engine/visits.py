@@ -1,8 +1,8 @@
-"""One URL from its turn to its end: whether it is fetched at all, and what came of it.
+"""One URL from its turn to its outcome.
 
-Owns what an outcome means: for the URL (done, skipped, failed, tried again), for its host (well or
-not) and for the frontier (links, where it leads). When it is its turn is `hosts.py`'s and
-`loop.py`'s; what a response holds is the fetcher's.
+Owns what an outcome means: for the URL (done, skipped, failed, retried), for its host (success or
+failure) and for the frontier (links, redirects). When its turn comes is left to `hosts.py` and
+`loop.py`, what a response contains to the fetcher.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from silkline.crawl.options import CrawlOptions
 from silkline.crawl.retries import retry_delay_seconds
 from silkline.crawl.urls import key_of
 
-# Redirects between spellings of one URL, which are one URL of the frontier.
-MAX_RESPELLINGS = 5
-# How often one URL may be refused for the sake of its host, beside its tries.
+# Redirects between URLs with one key, such as to drop utm_source: they are one URL of the frontier.
+MAX_SAME_KEY_REDIRECTS = 5
+# How often one URL may be rate-limited, in addition to its tries.
 MAX_REFUSALS = 4
 MAX_REFUSED = 10_000
 
@@ -44,7 +44,7 @@ class Visits:
         self._host_rules = host_rules
         self._strategy = strategy
         self._options = options
-        # Pages that have not changed, which end when their stored links are here.
+        # Pages that have not changed, which end when their stored links have arrived.
         self.unchanged: dict[UUID, tuple[protocol.Task, Fetched]] = {}
         self._refused: dict[UUID, int] = {}
 
@@ -62,31 +62,31 @@ class Visits:
             if fetched.retry_class is not None:
                 await self._handle_failure(host, task, fetched, started_at)
             else:
-                await self._handle_answer(host, task, fetched, started_at)
+                await self._handle_result(host, task, fetched, started_at)
 
     async def _fetch(self, host: Host, task: protocol.Task) -> Fetched:
         fetched = await self._fetcher.fetch(task)
         tried = {task.url}
-        # Without cookies, one that leads to itself would do so for ever.
+        # A site that redirects until it sees its cookie would do so forever.
         while (target := fetched.redirect) is not None and key_of(target) == task.url_key:
-            if target in tried or len(tried) > MAX_RESPELLINGS:
+            if target in tried or len(tried) > MAX_SAME_KEY_REDIRECTS:
                 return Fetched(
                     status='error',
                     http_status=fetched.http_status,
-                    error='redirect loop: it leads to itself, as sites do that want cookies',
+                    error='redirect loop: it redirects to itself, perhaps to set a cookie',
                 )
             tried.add(target)
             await asyncio.sleep(host.min_delay_seconds + host.added_delay_seconds)
             fetched = await self._fetcher.fetch(msgspec.structs.replace(task, url=target))
         return fetched
 
-    async def _handle_answer(
+    async def _handle_result(
         self, host: Host, task: protocol.Task, fetched: Fetched, started_at: float
     ) -> None:
-        # What a browser takes to draw a page says nothing about the host.
+        # The time a browser needs to render a page says nothing about the host.
         seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
-        is_answer = fetched.http_status is not None
-        if is_answer and host.record_success(seconds, started_at=started_at):
+        has_answered = fetched.http_status is not None
+        if has_answered and host.record_success(seconds, started_at=started_at):
             await self._channel.send(
                 protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
             )
@@ -96,16 +96,16 @@ class Visits:
         if fetched.not_modified and self._strategy.follows('page', depth=task.depth):
             self.unchanged[task.url_key] = (task, fetched)
             return
-        await self._hand_in_links(task, fetched)
+        await self._send_links(task, fetched)
         canonical = fetched.canonical
-        # What somebody has listed is meant as it is.
+        # A URL that the user listed is stored even if it names another one as canonical.
         if (
             canonical is not None
             and self._strategy.follows('page', depth=task.depth)
             and self._host_rules.allows(host, canonical)
         ):
             page = fetched.page and without_revalidation(fetched.page)
-            await self._frontier.prefer(task, replace(fetched, page=page), canonical)
+            await self._frontier.finish_copy(task, replace(fetched, page=page), canonical)
         else:
             await self._frontier.finish(task, fetched)
 
@@ -114,13 +114,13 @@ class Visits:
         task, fetched = self.unchanged.pop(stored.url_key, (None, None))
         if task is not None and fetched is not None:
             links = [link for link in stored.links if isinstance(link, str)]
-            await self._hand_in_links(task, replace(fetched, links=links))
+            await self._send_links(task, replace(fetched, links=links))
             await self._frontier.finish(task, fetched)
 
-    async def _hand_in_links(self, task: protocol.Task, fetched: Fetched) -> None:
-        """Before the end of the page: if the process dies in between, it is fetched again."""
+    async def _send_links(self, task: protocol.Task, fetched: Fetched) -> None:
+        """Called before the page ends: if the process dies in between, it is fetched again."""
         if fetched.fingerprint is not None:
-            self._frontier.saw(task.url, fetched.fingerprint)
+            self._frontier.record_content(task.url, fetched.fingerprint)
         if self._strategy.follows(fetched.link_kind, depth=task.depth):
             depth = task.depth + 1
             if fetched.sitemaps:
@@ -152,9 +152,9 @@ class Visits:
             await self._frontier.retry(task, fetched, after_seconds=pause)
 
     async def _report_backoff(self, host: Host, fetched: Fetched, seconds: float) -> None:
-        error = fetched.error or 'failed without a reason'
-        if host.is_out_of_patience:
-            why = f'{host.name} was given up: {error}'[:2000]
+        error = fetched.error or 'unknown error'
+        if host.has_failed_too_often:
+            why = f'gave up on {host.name}: {error}'[:2000]
             host.give_up(why)
             await self._channel.send(protocol.Log(level='warning', message=why))
             await self._channel.send(
@@ -173,7 +173,7 @@ class Visits:
     def _retry_after_seconds(
         self, host: Host, task: protocol.Task, fetched: Fetched, now: float
     ) -> float | None:
-        """In seconds; None when this was the last try."""
+        """How long to wait before the next try; None if this was the last one."""
         if host.refusal is not None:
             return None
         refusals = self._refused.get(task.url_key, 0)
@@ -192,22 +192,25 @@ class Visits:
 
 
 def is_page_failure(host: Host, fetched: Fetched) -> bool:
-    """Whether a page alone is unavailable: its host is in no trouble, and asks for no patience.
+    """Whether a 503 concerns one page: its host has no failures, and sent no Retry-After.
 
-    Pages that are never to be had would otherwise hold up all others each time.
+    Otherwise a page that is never available would delay all others each time.
     """
     is_plain = fetched.http_status == 503 and fetched.retry_after_seconds is None
     return is_plain and host.streak == 0 and host.backoffs == 0
 
 
 def without_revalidation(page: protocol.Page) -> protocol.Page:
-    """A copy as it is stored if it is kept: a 304 would keep it when its original is there."""
+    """A copy, marked so that a recrawl fetches it in full.
+
+    A 304 would keep it even after its canonical page has been stored.
+    """
     made_with = f'{page.metadata.get("made_with")} copy'
     return msgspec.structs.replace(page, metadata={**page.metadata, 'made_with': made_with})
 
 
 def refused(host: Host) -> Fetched:
-    """The end of a URL whose host is not asked any more."""
+    """The outcome of a URL whose host was given up."""
     return Fetched(
         status='error' if host.refusal_reason is None else 'skipped',
         skip_reason=host.refusal_reason,

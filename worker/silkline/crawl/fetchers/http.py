@@ -26,6 +26,8 @@ from silkline.crawl.urls import join
 
 
 class FetchUrl(Protocol):
+    """Makes one request; `Egress.fetch` is one."""
+
     async def __call__(
         self,
         url: str,
@@ -38,23 +40,23 @@ class FetchUrl(Protocol):
 
 
 class DocumentReader(Protocol):
-    """Makes a page of a response: `reading.py`, or the plugin of a kind of jobs."""
+    """Turns a response into a page: `documents.reader.PageReader`, or that of a job kind."""
 
     @property
     def made_with(self) -> str:
-        """What shapes a page beside its content."""
+        """What shapes a page apart from its content."""
         ...
 
     def wants(self, status: int, headers: Mapping[str, str], *, url: str) -> bool:
-        """Whether the body is worth reading."""
+        """Whether the body is worth downloading."""
         ...
 
     def read(self, response: Response, *, task: protocol.Task, url: str) -> Fetched: ...
 
 
 class HttpFetcher:
-    def __init__(self, get: FetchUrl, reader: DocumentReader, options: CrawlOptions) -> None:
-        self._get = get
+    def __init__(self, fetch_url: FetchUrl, reader: DocumentReader, options: CrawlOptions) -> None:
+        self._fetch_url = fetch_url
         self._reader = reader
         self._options = options
 
@@ -62,7 +64,7 @@ class HttpFetcher:
         url = task.url
         conditions = self._conditions(task)
         try:
-            response = await self._get(
+            response = await self._fetch_url(
                 url,
                 headers=conditions,
                 max_bytes=self._options.max_page_bytes,
@@ -73,7 +75,7 @@ class HttpFetcher:
             return failed(error)
         status = response.status
         if 200 <= status < 300:
-            return self._understand(response, task)
+            return self._read(response, task)
         if status == 304 and conditions:
             return Fetched(
                 status='done', http_status=304, not_modified=True, seconds=response.seconds
@@ -89,17 +91,17 @@ class HttpFetcher:
             seconds=response.seconds,
         )
 
-    def _understand(self, response: Response, task: protocol.Task) -> Fetched:
+    def _read(self, response: Response, task: protocol.Task) -> Fetched:
         try:
             return self._reader.read(response, task=task, url=task.url)
         except MemoryError:
             raise
         except Exception as error:
-            # A mistake of a plugin, or of this engine: of one page, not of the crawl.
+            # A bug in a plugin or in the reader: it costs this page, not the crawl.
             return Fetched(
                 status='error',
                 http_status=response.status,
-                error=f'it could not be read: {type(error).__name__}: {error}'[:1000],
+                error=f'could not read the page: {type(error).__name__}: {error}'[:1000],
             )
 
     def _conditions(self, task: protocol.Task) -> Mapping[str, str]:
@@ -117,11 +119,11 @@ def redirected(response: Response, url: str) -> Fetched:
     location = response.headers.get('Location')
     target = join(url, location) if location else None
     if target is None:
-        where = f'to {location[:200]!r}' if location else 'to nowhere'
+        why = f': cannot follow {location[:200]!r}' if location else ' without a Location header'
         return Fetched(
             status='error',
             http_status=response.status,
-            error=f'{status_text(response.status)} leads {where}',
+            error=status_text(response.status) + why,
         )
     return Fetched(
         status='skipped',

@@ -38,7 +38,7 @@ RESPONSE_TYPES: Mapping[str, type | tuple[type, ...]] = {
 async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]':
     plugin: FetcherPlugin = required(name, 'fetcher')
 
-    async def get(
+    async def fetch_url(
         url: str,
         *,
         headers: Mapping[str, str],
@@ -80,7 +80,7 @@ async def open_fetcher(name: str, egress: 'Egress') -> 'AsyncGenerator[FetchUrl]
             raise
         raise CrawlError(f'the fetcher {name!r} failed to open: {describe(error)}') from error
     try:
-        yield get
+        yield fetch_url
     finally:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
