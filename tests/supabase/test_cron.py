@@ -11,7 +11,7 @@ from tests.support.servers import MIGRATIONS
 from tests.support.waiting import wait_until
 
 SECONDS_TO_THE_NEXT_MINUTE = 100.0
-SCHEDULES = ['silkline-prune-cron-history', 'silkline-maintain']
+SCHEDULES = ['silkline-maintain', 'silkline-prune-cron-history']
 
 
 def doctor(database: Database) -> dict[str, tuple[str, str]]:
