@@ -1,6 +1,6 @@
 """Reading the URLs of a job from the API, batch by batch.
 
-A large job takes no more memory than a small one. Who prints or exports them is the commands' part.
+A large job takes no more memory than a small one. Printing and exporting are left to the callers.
 """
 
 from collections.abc import AsyncGenerator

@@ -1,4 +1,7 @@
-"""Showing the progress of a job: a bar, a line per change, or JSON lines."""
+"""Showing the progress of a job: a bar, a line per change, or JSON lines.
+
+`watch.py` decides when a snapshot is shown. rich is imported only then, to keep `--help` fast.
+"""
 
 import sys
 from collections.abc import Callable, Generator
