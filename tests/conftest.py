@@ -1,7 +1,7 @@
 """Servers and databases for the tests.
 
-Each test that asks for `server` or `database` runs once per PostgreSQL version at hand. A server
-lives for the run, in a directory and on a port of its own, so that two runs never meet.
+Each test that uses `server` or `database` runs once per installed PostgreSQL version. A server
+lives for the whole run, in its own directory and on its own port, so runs do not interfere.
 """
 
 import os
@@ -19,20 +19,20 @@ from tests.support.gateway import GatewayThread
 from tests.support.plugins import VARIABLE, install_generated_site
 from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
 
-# Databases of tests are made by the hundred: in memory, where there is plenty of it.
-MEMORY = Path('/dev/shm')  # noqa: S108 - directories in it have names of their own
-PLENTY_BYTES = 12 * 1024**3
+# Tests create hundreds of databases: in memory, if there is enough of it.
+MEMORY = Path('/dev/shm')  # noqa: S108 - directories in it have unique names
+ENOUGH_BYTES = 12 * 1024**3
 
-# The gateway stands in front of the Postgres of the wheel; --postgres 15 tries it on another.
+# The gateway runs on the Postgres of the wheel; --postgres 15 tests it on another.
 GATEWAY_VERSIONS = (18,)
 
-# `make test` says the same each time; `make soak` tries what nobody tried before.
+# `make test` runs the same examples each time; `make soak` runs new ones.
 EXAMPLES = hypothesis.settings(database=None, deadline=None, print_blob=True)
 hypothesis.settings.register_profile('default', EXAMPLES, derandomize=True, max_examples=200)
 hypothesis.settings.register_profile('soak', EXAMPLES, max_examples=5000)
 
 
-# What takes a minute or more. When it comes first, the processes of `make test` end together.
+# The files that take longest. They run first, so that the processes of `make test` end together.
 LONG_FILES = (
     'repository/test_benchmarks.py',
     'supervisor/test_worker.py',
@@ -58,15 +58,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > PLENTY_BYTES:
-        # Of the programs that tests start, too.
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH_BYTES:
+        # The variable is for the programs that tests start.
         tempfile.tempdir = os.environ.setdefault('TMPDIR', str(MEMORY))
     if VARIABLE not in os.environ:
         made = tempfile.TemporaryDirectory(prefix='silkline-')
         config.add_cleanup(made.cleanup)
         install_generated_site(Path(made.name))
     if hasattr(config.option, 'loadscopereorder'):
-        # Else xdist begins with the files of the most tests.
+        # Otherwise xdist starts with the files that have the most tests.
         config.option.loadscopereorder = False
 
 
@@ -84,7 +84,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A directory that other accounts may pass through, as the server's may have to."""
+    """A directory that the account of a Postgres server may enter."""
     with tempfile.TemporaryDirectory(prefix='silkline-') as name:
         path = Path(name)
         path.chmod(0o711)
@@ -93,7 +93,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture(scope='session')
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A running server; databases on it are made by the fixtures below."""
+    """A running server; the fixtures below create databases on it."""
     with tempfile.TemporaryDirectory(prefix='silkline-') as name:
         Path(name).chmod(0o711)
         try:
@@ -119,23 +119,23 @@ def database(server: Server, template: str) -> Iterator[Database]:
 
 @pytest.fixture
 def gateway(database: Database) -> Iterator[GatewayThread]:
-    """A gateway in front of `database`, with keys of its own."""
+    """A gateway in front of `database`, with its own keys."""
     with GatewayThread(database) as gateway:
         yield gateway
 
 
 @pytest.fixture
 def bare_database(server: Server) -> Iterator[Database]:
-    """A database as Supabase hands it over: no migration applied."""
+    """A database as Supabase provides it, without migrations."""
     with server.database() as database:
         yield database
 
 
 @pytest.fixture(scope='session')
 def cron_database(server: Server) -> Iterator[Database]:
-    """The one database of a server that has pg_cron, migrated; shared by the whole run."""
+    """The migrated database of a server with pg_cron, which has only one; shared by the run."""
     if not server.postgres.has_extension('pg_cron'):
-        pytest.skip(f'PostgreSQL {server.version} here has no pg_cron: Debian has it for 15')
+        pytest.skip(f'PostgreSQL {server.version} has no pg_cron here; Debian packages it for 15')
     bootstrap(server.postgres, 'postgres')
     with Database(server.postgres, 'postgres') as database:
         migrate(database.url(), MIGRATIONS)

@@ -5,11 +5,11 @@ import asyncio
 from silkline.queue.realtime import listen
 from silkline.settings import Project
 
-from tests.support.ports import own_port
+from tests.support.ports import unused_port
 
 
 def test_listening_to_a_server_that_does_not_answer_can_be_cancelled() -> None:
-    project = Project(url=f'http://127.0.0.1:{own_port()}', key='sb_secret_x', is_local=True)
+    project = Project(url=f'http://127.0.0.1:{unused_port()}', key='sb_secret_x', is_local=True)
 
     async def run(turns: int) -> None:
         listening = asyncio.create_task(

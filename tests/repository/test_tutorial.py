@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from silkline_local.directory import StackDirectory
 
-from tests.support.ports import own_port
+from tests.support.ports import unused_port
 from tests.support.servers import NODE_MODULES, ROOT
 
 TUTORIAL = ROOT / 'docs/tutorials/your-own-app.md'
@@ -74,7 +74,7 @@ def file_name(block: Block) -> str:
 
 @pytest.fixture(scope='module')
 def blocks() -> list[Block]:
-    return read_blocks(own_port())
+    return read_blocks(unused_port())
 
 
 @pytest.fixture(scope='module')

@@ -81,7 +81,7 @@ def test_a_runner_killed_at_twenty_moments_costs_only_the_pages_it_had_open(
         site.answer_all()
         queue.wait_for('completed', job)
         queue.assert_complete_once(job, pages=PAGES)
-        asked = site.asked()
+        asked = site.request_counts()
         assert len(asked) == PAGES
         assert sum(asked.values()) - PAGES <= len(moments) * CONCURRENCY
 
@@ -100,7 +100,7 @@ def test_a_killed_worker_costs_at_most_the_pages_of_one_checkpoint(
         with WorkerProcess(queue.stack, tmp_path, *LOOPBACK):
             queue.wait_for('completed', job)
         queue.assert_complete_once(job, pages=PAGES)
-        asked = site.asked()
+        asked = site.request_counts()
         assert len(asked) == PAGES
         # 100 pages make a checkpoint; what was open comes on top.
         assert sum(asked.values()) - PAGES <= kills * (100 + CONCURRENCY)

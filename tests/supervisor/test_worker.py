@@ -138,7 +138,7 @@ def test_a_worker_with_a_free_slot_has_a_process_waiting_and_leaves_none(
         queue.wait_for_pages(3, job)
         assert worker.children() == worker.runners() == {ahead}
 
-        queue.press('cancel', job)
+        queue.control(job, 'cancel')
         wait_until(lambda: is_idle(worker), what='the next one')
         [ahead] = worker.children()
         worker.send(signal.SIGTERM)
@@ -467,7 +467,7 @@ def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory
             [runner] = worker.wait_for_runners(1)
             queue.wait_for('processing', job)
             pressed_at = time.monotonic()
-            queue.press('cancel', job)
+            queue.control(job, 'cancel')
             wait_until(lambda: is_gone({runner}), what='the end of the runner')  # noqa: B023
             seconds.append(time.monotonic() - pressed_at)
             wait_until(lambda: not queue.progress(job)['is_saving'], what='the lease')  # noqa: B023
@@ -482,7 +482,7 @@ def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory:
     with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK) as worker:
         job = crawl.job
         wait_until_at_work(queue, crawl)
-        queue.press('pause', job)
+        queue.control(job, 'pause')
         wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
         row = queue.job(job)
         assert (row['status'], row['worker_id']) == ('paused', None)
@@ -491,7 +491,7 @@ def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory:
         assert queue.progress(job)['pages_in_progress'] == 0
 
         crawl.site.answer_all()
-        queue.press('resume', job)
+        queue.control(job, 'resume')
         queue.wait_for('completed', job)
     queue.assert_complete_once(job, pages=PAGES)
     assert saved.items() <= queue.finished(job).items()
@@ -505,7 +505,7 @@ def test_a_pause_does_not_wait_for_a_slow_page(queue: Queue, directory: Path) ->
             job = queue.enqueue(**STUCK)
             queue.wait_for_pages(3, job)
             pressed_at = time.monotonic()
-            queue.press('pause', job)
+            queue.control(job, 'pause')
             wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
             assert queue.status(job) == 'paused'
             assert len(queue.finished(job)) == 3
@@ -521,8 +521,8 @@ def test_pausing_and_resuming_in_quick_succession_loses_nothing(
     with held_crawl(queue, answered=2) as crawl, run_worker(queue, directory, *LOOPBACK):
         for count in range(2, 14, 2):
             wait_until(lambda count=count: len(crawl.site.log) > count, what='a request more')
-            queue.press('pause', crawl.job)
-            queue.press('resume', crawl.job)
+            queue.control(crawl.job, 'pause')
+            queue.control(crawl.job, 'resume')
             crawl.site.answer_only(count + 2)
         crawl.site.answer_all()
         queue.wait_for('completed', crawl.job)
@@ -532,7 +532,7 @@ def test_pausing_and_resuming_in_quick_succession_loses_nothing(
 def test_a_stopped_job_keeps_what_it_has(queue: Queue, directory: Path) -> None:
     with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK):
         wait_until_at_work(queue, crawl)
-        queue.press('stop', crawl.job)
+        queue.control(crawl.job, 'stop')
         wait_until(lambda: not queue.progress(crawl.job)['is_saving'], what='saved')
 
     assert queue.status(crawl.job) == 'stopped'
@@ -553,11 +553,11 @@ def test_progress_that_is_told_counts_the_whole_job(queue: Queue, directory: Pat
         job = crawl.job
         wait_until_at_work(queue, crawl)
         wait_until(lambda: any(message['eta_seconds'] for message in told), what='an estimate')
-        queue.press('pause', job)
+        queue.control(job, 'pause')
         wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
         done = queue.progress(job)['pages_done']
         crawl.site.answer_all()
-        queue.press('resume', job)
+        queue.control(job, 'resume')
         queue.wait_for('completed', job)
         wait_until(lambda: told[-1]['pages_done'] > done, what='progress to be told')
 

@@ -1,4 +1,4 @@
-"""A certificate of one's own, for servers on loopback."""
+"""Self-signed certificates for servers on loopback."""
 
 import ssl
 import subprocess
@@ -11,11 +11,11 @@ import pytest
 
 @dataclass
 class Certificate:
-    """Signs itself for one name; `asked_for` are the names that clients of the server wanted."""
+    """Self-signed for one name; `requested_names` are those that clients sent by SNI."""
 
     certificate: Path
     key: Path
-    asked_for: list[str | None] = field(default_factory=list[str | None])
+    requested_names: list[str | None] = field(default_factory=list[str | None])
 
     @classmethod
     def make(cls, name: str, directory: Path) -> Self:
@@ -36,13 +36,13 @@ class Certificate:
         try:
             subprocess.run(command, check=True, capture_output=True)
         except FileNotFoundError:
-            pytest.skip('no openssl: apt-get install openssl')
+            pytest.skip('openssl is not installed: apt-get install openssl')
         return made
 
     def server(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
-        context.sni_callback = lambda _, name, __: self.asked_for.append(name)
+        context.sni_callback = lambda _, name, __: self.requested_names.append(name)
         return context
 
     def client(self) -> ssl.SSLContext:

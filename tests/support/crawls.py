@@ -1,4 +1,4 @@
-"""Crawls of sites on loopback by a real worker, and what became of them."""
+"""Crawls of loopback sites by a real worker, and how their URLs and pages ended."""
 
 from typing import Any
 from uuid import uuid4
@@ -6,12 +6,12 @@ from uuid import uuid4
 from tests.support.site import Answer, Site
 from tests.support.worker import Queue
 
-# What the worker of these tests may reach; 127.0.0.2 is out of bounds.
+# What the worker of these tests may reach; 127.0.0.2 is forbidden.
 LOOPBACK = ('--allow-network', '127.0.0.1/32', '--allow-network', '127.0.0.3/32')
 
 
 def crawl(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
-    """Crawl a site to its end; answers the job. Failed pages are tried again soon."""
+    """Crawl a site to its end and return the job. Failed pages are retried soon."""
     job = enqueue(queue, site, path, **options)
     try:
         queue.wait_for('completed', job, seconds=60)
@@ -31,7 +31,7 @@ def enqueue(queue: Queue, site: Site, path: str = '/', **options: Any) -> str:
 
 
 def ends(queue: Queue, job: str, site: Site) -> dict[str, str]:
-    """How each URL ended: done, or its reason or error. URLs of the site by their path."""
+    """How each URL ended: done, or why not. URLs of the site are shortened to their paths."""
     rows = queue.rows(
         'select url, status, skip_reason, last_error from crawl_tasks where job_id = %s', [job]
     )

@@ -1,4 +1,4 @@
-"""Egresses that may reach loopback, and what tests fetch through them."""
+"""Egresses that may reach loopback, and short ways to fetch through them."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ async def fetch_from(out: Egress, url: str, **options: Any) -> Any:
 
 
 def fetch_one(page: Any, *, options: dict[str, Any] | None = None, **fetching: Any) -> Any:
-    """Fetch one page of a raw site; the answer, or the error that came instead of it."""
+    """Fetch one page of a raw site; returns the response, or the error raised instead."""
 
     async def run() -> Any:
         async with raw_site({'/': page}) as site, egress(**(options or {})) as out:

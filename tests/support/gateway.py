@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from silkline_local.gateway.app import Gateway, Settings
+from silkline_local.gateway.app import Gateway, GatewaySettings
 from silkline_local.keys import Keys, generate_keys
 
 from tests.support.database import Database
-from tests.support.ports import own_port
+from tests.support.ports import unused_port
 
 T = TypeVar('T')
 
@@ -31,7 +31,7 @@ class GatewayThread:
         self.keys = keys or generate_keys()
         self._database = database
         self._dashboard = dashboard
-        self.port = own_port()
+        self.port = unused_port()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -74,7 +74,7 @@ class GatewayThread:
     async def _serve(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        settings = Settings(
+        settings = GatewaySettings(
             database_url=self._database.url,
             keys=self.keys,
             dashboard=self._dashboard,

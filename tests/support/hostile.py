@@ -1,8 +1,8 @@
 """Hostile sites, and crawls of them by a real runner.
 
-A `Case` is one site: a start page, ten good pages, and the pages that do harm, each with the end
-that its URL must come to. `crawl_cases` crawls many of them at once, each on a port of its own, so
-that every site is a host to the crawl, and reads off what the runner took for it.
+A `Case` is one site: a start page, ten good pages, and the harmful pages, each with the way its URL
+must end. `crawl_cases` crawls many of them at once, each on its own port, so that every site is a
+separate host for the crawl, and measures the runner's memory and time.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.support.raw_site import Handler, answer, not_found
 from tests.support.runner import Frontier, run_job
 
 Page = bytes | Handler
-# A page by path and query; None for one that is not there.
+# A page by path and query; None if there is no such page.
 Pages = Callable[[str], Page | None]
 
 MEGABYTE = 1024 * 1024
@@ -34,13 +34,13 @@ WEB_TYPE = 'text/html; charset=utf-8'
 
 @dataclass(frozen=True)
 class End:
-    """How a URL ends; `error` is a part of the sentence that is stored."""
+    """How a URL ends; `error` is part of the stored message."""
 
     status: str = 'done'
     skip_reason: str | None = None
     http_status: int | None = None
     error: str | None = None
-    # Where it depends on how the bytes arrive: the only other sentence.
+    # The only other message, where it depends on how the bytes arrive.
     or_error: str | None = None
 
     def is_met_by(self, finished: protocol.Finished) -> bool:
@@ -67,13 +67,13 @@ def failed(error: str, http_status: int | None = None) -> End:
 
 @dataclass(frozen=True)
 class Case:
-    """`pages` by path and query, `others` for paths that are in neither; `ends` by path."""
+    """`pages` by path and query, `others` for all other paths; `ends` by path."""
 
     name: str
     pages: Mapping[str, Page]
     ends: Mapping[str, End]
     others: Pages | None = None
-    # Links of the start page beside the good pages; without them, what has an end.
+    # Links of the start page besides the good pages; by default, the paths in `ends`.
     links: Sequence[str] | None = None
 
     def page(self, path: str) -> Page | None:
@@ -89,12 +89,12 @@ class Case:
 
 @dataclass
 class HostileSite:
-    """A running site; `asked` counts the requests by path."""
+    """A running site; `requests` counts the requests by path."""
 
     name: str
     port: int
     host: str = '127.0.0.1'
-    asked: Counter[str] = field(default_factory=Counter[str])
+    requests: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def url(self) -> str:
@@ -103,12 +103,12 @@ class HostileSite:
 
 @dataclass(frozen=True)
 class Ended:
-    """One site after its crawl: what became of each URL, by path and query."""
+    """One site after its crawl: how each URL ended, by path and query."""
 
     url: str
     found: Mapping[str, protocol.FoundUrl]
     finished: Mapping[str, protocol.Finished]
-    asked: Counter[str]
+    requests: Counter[str]
 
     def page(self, path: str) -> protocol.Page:
         page = self.finished[path].page
@@ -126,11 +126,11 @@ class Ended:
     def assert_ends(self, ends: Mapping[str, End]) -> None:
         for path, end in ends.items():
             finished = self.finished.get(path)
-            assert finished is not None, f'{path} never ended; asked {self.asked[path]} times'
+            assert finished is not None, f'{path} never ended; {self.requests[path]} requests'
             assert end.is_met_by(finished), f'{path}: {finished} is not {end}'
 
     def count(self, skip_reason: str) -> int:
-        """How many URLs were never fetched for that reason."""
+        """How many URLs were skipped before they were fetched, for that reason."""
         return sum(1 for found in self.found.values() if found.skip_reason == skip_reason)
 
 
@@ -138,14 +138,14 @@ class Ended:
 class Crawled:
     outcome: Outcome
     sites: Mapping[str, Ended]
-    # The most memory that the runner ever had.
+    # The peak memory of the runner.
     peak_bytes: int
     seconds: float
     # URLs that were being fetched when the runner ended.
     in_flight: Sequence[str]
-    # URLs of other hosts, and how those ended that were not judged at once.
-    elsewhere: Mapping[str, protocol.FoundUrl]
-    ended_elsewhere: Mapping[str, protocol.Finished]
+    # URLs of other hosts, and how those ended that were leased.
+    other_urls: Mapping[str, protocol.FoundUrl]
+    ended_other_urls: Mapping[str, protocol.Finished]
 
     def assert_drained(self, *, within_bytes: int, within_seconds: float) -> None:
         assert self.outcome.done is not None, (self.outcome, self.in_flight)
@@ -164,7 +164,7 @@ def html_page(*links: str, title: str = 'Page', text: str = 'A page of plain wor
 
 
 def web(body: bytes, *, type: str = WEB_TYPE, **headers: str) -> bytes:
-    """A whole response with a body of that type."""
+    """A complete response with a body of that type."""
     return answer(body, length=len(body), Content_Type=type, **headers)
 
 
@@ -188,7 +188,7 @@ def redirect(location: str | bytes, status: str = '302 Found') -> bytes:
 
 
 def raw(*parts: bytes, stay: bool = False) -> Handler:
-    """Writes bytes that may be no response, then closes, or waits for the other side to."""
+    """Writes any bytes, then closes the connection, or waits until the client does."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for part in parts:
@@ -201,7 +201,7 @@ def raw(*parts: bytes, stay: bool = False) -> Handler:
 
 
 def reset() -> Handler:
-    """Answers with a reset of the connection."""
+    """Resets the connection."""
 
     async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
@@ -218,7 +218,7 @@ async def serve(
     port: int = 0,
     on_request: Callable[[str], None] | None = None,
 ) -> AsyncGenerator[HostileSite]:
-    """Serve pages by path; bytes are written as they are, and the connection is kept."""
+    """Serve pages by path; bytes are written as they are, and the connection is kept alive."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -229,7 +229,7 @@ async def serve(
             with suppress(OSError, asyncio.IncompleteReadError):
                 await serve_requests(reader, writer)
         except asyncio.CancelledError:
-            # The site is closing; the stream's own callback would report it as an error.
+            # The site is closing; asyncio would log the cancellation as an error.
             pass
         finally:
             tasks.discard(task)
@@ -238,7 +238,7 @@ async def serve(
     async def serve_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readuntil(b'\r\n\r\n'):
             path = head.split(b' ', 2)[1].decode('latin-1')
-            site.asked[path] += 1
+            site.requests[path] += 1
             if on_request is not None:
                 on_request(path)
             page = pages(path) or not_found()
@@ -268,7 +268,7 @@ def crawl_cases(
     allow_networks: Sequence[str] = ('127.0.0.1/32',),
     seconds: float = 90,
 ) -> Crawled:
-    """Crawl the sites of all cases in one runner; it is ended after so many seconds."""
+    """Crawl the sites of all cases in one runner, for at most `seconds`."""
 
     async def run() -> Crawled:
         async with AsyncExitStack() as stack:
@@ -307,7 +307,7 @@ async def crawl_sites(
     )
     started_at = time.monotonic()
     outcome = await run_job(start, frontier, watch=watch)
-    elsewhere = {
+    other_urls = {
         key: found
         for key, found in frontier.urls.items()
         if not any(found.url.startswith(f'{site.url}/') for site in sites)
@@ -318,17 +318,17 @@ async def crawl_sites(
         peak_bytes=watch.peak_bytes,
         seconds=time.monotonic() - started_at,
         in_flight=list(watch.begun.values()),
-        elsewhere={found.url: found for found in elsewhere.values()},
-        ended_elsewhere={
+        other_urls={found.url: found for found in other_urls.values()},
+        ended_other_urls={
             found.url: frontier.ended[key]
-            for key, found in elsewhere.items()
+            for key, found in other_urls.items()
             if key in frontier.ended
         },
     )
 
 
 class Watch:
-    """Reads the runner's peak memory whenever it says something."""
+    """Reads the runner's peak memory whenever it asks for tasks."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0
@@ -341,14 +341,14 @@ class Watch:
             case protocol.Finished(url_key=key) | protocol.Retried(url_key=key):
                 self.begun.pop(key, None)
             case protocol.WantTasks():
-                # It waits for the answer: it is there to be looked at.
+                # It waits for the answer, so it is still alive.
                 self.peak_bytes = max(self.peak_bytes, peak_bytes_of(runner.pid))
             case _:
                 pass
 
 
 def peak_bytes_of(pid: int) -> int:
-    """The high-water mark of a process's resident memory (Linux); 0 when it is gone."""
+    """The peak resident memory of a process (Linux); 0 if it has ended."""
     with suppress(OSError):
         for line in Path(f'/proc/{pid}/status').read_text().splitlines():
             if line.startswith('VmHWM:'):
@@ -366,4 +366,4 @@ def ended_site(site: HostileSite, frontier: Frontier) -> Ended:
             found[path] = url
             if key in frontier.ended:
                 finished[path] = frontier.ended[key]
-    return Ended(site.url, found, finished, site.asked)
+    return Ended(site.url, found, finished, site.requests)

@@ -1,7 +1,7 @@
-"""The HTTP client of the tests: patient, and quick.
+"""The HTTP client of the tests, with a long timeout.
 
-`httpx.get` reads the certificates of the system each time, which takes longer than most calls of a
-test. Each call has a connection of its own: the server may have been another one before.
+`httpx.get` loads the certificates of the system each time, which takes longer than most calls of a
+test. Each call opens a new connection: the server may have been restarted in between.
 """
 
 import httpx

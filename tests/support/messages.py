@@ -1,9 +1,9 @@
-"""Messages of the pipe, of every kind and with any content, for hypothesis."""
+"""Hypothesis strategies for the messages between supervisor and runner."""
 
 from hypothesis import strategies as st
 from silkline import protocol
 
-# Text as Postgres can hold it: the rest is replaced when a message is encoded.
+# Text that Postgres can store: anything else is replaced when a message is encoded.
 texts = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'), max_size=50)
 keys = st.uuids()
 urls = texts.filter(bool)

@@ -1,16 +1,16 @@
-"""Ports that a server may leave and take again, though other tests run beside it."""
+"""Ports that a server can give up and take again while other tests run."""
 
 import random
 import socket
 
-# Below those that the system gives to whoever asks for any.
-OWN = range(10_000, 32_000)
+# Below the ephemeral ports, which the system assigns to anyone who asks for port 0.
+PORTS = range(10_000, 32_000)
 
 
-def own_port() -> int:
-    """A loopback port that nobody has now, and that nobody is given by chance."""
+def unused_port() -> int:
+    """A loopback port that is free now, and that the system does not assign by itself."""
     while True:
-        port = random.choice(OWN)
+        port = random.choice(PORTS)
         try:
             socket.create_server(('127.0.0.1', port)).close()
         except OSError:

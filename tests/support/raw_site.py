@@ -1,7 +1,7 @@
-"""A server that answers with whatever bytes a test likes, as slowly as it likes.
+"""A server that answers with any bytes, as slowly as a test needs.
 
-A test gives it handlers of asyncio streams, by path; they may break every rule of HTTP. It
-counts connections and keeps the heads of the requests it was sent.
+A test passes handlers of asyncio streams, by path; they may break every rule of HTTP. The server
+counts connections and keeps the heads of the requests.
 """
 
 import asyncio
@@ -15,28 +15,28 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 @dataclass
 class RawSite:
-    """A running server; `heads` are the requests in the order they came."""
+    """A running server; `heads` are the requests in the order they arrived."""
 
     port: int = 0
     scheme: str = 'http'
     connections: int = 0
     open: int = 0
     heads: list[bytes] = field(default_factory=list[bytes])
-    # Set whenever a request has come, and whenever a connection has ended.
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    # Set whenever a request arrives, and whenever a connection ends.
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def url(self, path: str = '/', host: str = '127.0.0.1') -> str:
         return f'{self.scheme}://{host}:{self.port}{path}'
 
     async def wait_for_request(self) -> None:
-        """Until a request comes, if none came since the last wait."""
+        """Wait for a request, unless one has arrived since the last wait."""
         async with asyncio.timeout(60):
-            await self.asked.wait()
-        self.asked.clear()
+            await self.requested.wait()
+        self.requested.clear()
 
     async def wait_until_idle(self) -> None:
-        """Until no connection is open any more."""
+        """Wait until no connection is open."""
         async with asyncio.timeout(60):
             while self.open:
                 self.ended.clear()
@@ -50,7 +50,7 @@ async def raw_site(
     host: str = '127.0.0.1',
     tls: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[RawSite]:
-    """Serve by path, with * for any other; bytes are written as they are, and the end follows."""
+    """Serve by path, with * for all others; bytes are written as they are."""
     site = RawSite(scheme='https' if tls else 'http')
     tasks: set[asyncio.Task[None]] = set()
 
@@ -64,7 +64,7 @@ async def raw_site(
             with suppress(OSError, asyncio.IncompleteReadError):
                 while head := await reader.readuntil(b'\r\n\r\n'):
                     site.heads.append(head)
-                    site.asked.set()
+                    site.requested.set()
                     path = head.split(b' ', 2)[1].decode()
                     page = pages.get(path, pages.get('*', not_found()))
                     if isinstance(page, bytes):
@@ -76,7 +76,7 @@ async def raw_site(
                         await page(reader, writer)
                         break
         except asyncio.CancelledError:
-            # The site is closing; the stream's own callback would report it as an error.
+            # The site is closing; asyncio would log the cancellation as an error.
             pass
         finally:
             tasks.discard(task)
@@ -99,7 +99,7 @@ async def raw_site(
 def answer(
     body: bytes = b'', *, status: str = '200 OK', length: int | None = None, **headers: str
 ) -> bytes:
-    """A whole response; `length` may lie, and keywords become headers."""
+    """A complete response; `length` may be wrong, and keywords become headers."""
     lines = [f'HTTP/1.1 {status}']
     headers.setdefault('Content_Length', str(len(body) if length is None else length))
     lines += [f'{name.replace("_", "-")}: {value}' for name, value in headers.items()]
@@ -115,14 +115,14 @@ def is_kept_open(page: bytes) -> bool:
 
 
 def endless(head: bytes, piece: bytes) -> Handler:
-    """Writes the head, then pieces for as long as somebody reads."""
+    """Writes the head, then pieces as long as the client reads."""
 
     async def handler(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
         while True:
             writer.write(piece)
             await writer.drain()
-            # A reader that is as fast as this must not starve everyone else.
+            # Lets other tasks run even when the client reads as fast as this writes.
             await asyncio.sleep(0)
 
     return handler
@@ -142,7 +142,7 @@ def slow(data: bytes, *, seconds_per_byte: float) -> Handler:
 
 
 def silent() -> Handler:
-    """Takes the request and says nothing until the other side leaves."""
+    """Accepts the request and sends nothing until the client disconnects."""
 
     async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()

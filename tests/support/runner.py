@@ -1,4 +1,4 @@
-"""A small supervisor with the database in a dict, for tests of real runners."""
+"""A small supervisor with its queue in memory, for tests of real runners."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ def start_of(
         payload={**GENERATED, 'url': url, 'concurrency': 4, **(payload or {})},
         limits=limits or protocol.Limits(memory_bytes=256 * 1024 * 1024, stall_seconds=20),
         alive_seconds=0.2,
-        # No hooks: they need not be looked for. A fetcher that a job names is found anyway.
+        # There are no page hooks. The fetcher that the job names is found anyway.
         has_plugins=False,
     )
 
@@ -88,7 +88,7 @@ class Frontier:
         return tasks
 
     def release(self) -> None:
-        """Free what a runner held when it ended."""
+        """Return what a runner had leased when it ended."""
         self.pending.update(self.in_progress)
         self.in_progress.clear()
 
@@ -97,7 +97,7 @@ Watcher = Callable[[Runner, protocol.FromRunner], None]
 
 
 async def supervise(runner: Runner, frontier: Frontier, *, watch: Watcher | None = None) -> Outcome:
-    """Serve a runner until it ends, as the worker does; hand in even what came before a crash."""
+    """Serve a runner until it ends, as the worker does; results from before a crash are saved."""
     batch = Batch(seq=1)
     async for message in runner.messages():
         if watch is not None:
@@ -132,7 +132,7 @@ def crawl(
 
 
 def open_descriptors() -> set[str]:
-    """What this process holds open, but for what the event loop of a test opens and closes."""
+    """What this process has open, as number and target."""
     return {f'{path.name} {read_link(path)}' for path in Path('/proc/self/fd').iterdir()}
 
 
@@ -144,7 +144,7 @@ def read_link(path: Path) -> str:
 
 
 def children_of(pid: int) -> set[int]:
-    """Of any state: a zombie counts."""
+    """The children of a process, zombies included."""
     return {process.pid for process in processes() if process.parent == pid}
 
 

@@ -1,6 +1,6 @@
-"""A web site on a free loopback port, made of Python functions, that remembers who asked for what.
+"""A web site on a free loopback port, which logs its requests.
 
-Runs in a thread with a loop of its own, so that tests and crawls can be anywhere.
+Runs in a thread with its own event loop, so tests may use it with or without one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def redirect(location: str, status: int = 301) -> Answer:
     return Answer(status=status, headers={'Location': location})
 
 
-# Ports that a site of this process has had.
+# Ports that sites of this process have used.
 TAKEN: set[int] = set()
 NOT_FOUND = Answer('<title>Not found</title>', status=404)
 
@@ -44,14 +44,14 @@ Handler = Callable[[web.Request], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoggedRequest:
     path: str
     headers: Mapping[str, str]
     at: float
 
 
 class Site:
-    """`pages` by path with query; `answer` for all others. Change `pages` at any time."""
+    """Serves `pages` by path and query, and `answer` for all others. `pages` may be changed."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Site:
         address: str = '127.0.0.1',
     ) -> None:
         self.pages: dict[str, Answer] = dict(pages or {})
-        self.log: list[Asked] = []
+        self.log: list[LoggedRequest] = []
         self._answer = answer
         self.address = address
         self.most = math.inf
@@ -90,12 +90,12 @@ class Site:
     def url(self) -> str:
         return f'http://{self.address}:{self.port}'
 
-    def asked(self) -> Counter[str]:
-        """How often each path was asked for, robots.txt left out."""
-        return Counter(asked.path for asked in self.log if asked.path != '/robots.txt')
+    def request_counts(self) -> Counter[str]:
+        """How often each path was requested, without robots.txt."""
+        return Counter(request.path for request in self.log if request.path != '/robots.txt')
 
     def answer_only(self, count: float) -> None:
-        """Answer the first so many requests of the log; whoever asks for more has to wait."""
+        """Answer the first `count` requests of the log; all others wait."""
         self.most = count
         self._loop.call_soon_threadsafe(self._has_changed.set)
 
@@ -111,7 +111,7 @@ class Site:
         return self._runner.addresses[0][1]
 
     def _listener(self) -> socket.socket:
-        """On a port of its own: a queue remembers for a day what it knows about a host."""
+        """On a port that no site has used: a queue keeps what it knows about a host for a day."""
         while True:
             listener = socket.create_server((self.address, 0))
             if (port := listener.getsockname()[1]) not in TAKEN:
@@ -121,7 +121,7 @@ class Site:
 
     async def _serve(self, request: web.Request) -> web.Response:
         path = request.raw_path
-        self.log.append(Asked(path, dict(request.headers), self._loop.time()))
+        self.log.append(LoggedRequest(path, dict(request.headers), self._loop.time()))
         number = len(self.log)
         while number > self.most:
             self._has_changed.clear()

@@ -16,7 +16,7 @@ import psycopg
 from silkline_local.directory import StackDirectory
 
 from tests.support.http import http
-from tests.support.ports import own_port
+from tests.support.ports import unused_port
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
 
@@ -68,7 +68,7 @@ class StackProcess:
         if not self.directory.exists():
             directory = StackDirectory(self.directory)
             directory.create()
-            directory.write_ports({'api': own_port(), 'database': own_port()})
+            directory.write_ports({'api': unused_port(), 'database': unused_port()})
         self._process = subprocess.Popen(
             [*SILKLINE, 'up', '--directory', str(self.directory), *self._words],
             cwd=ROOT,

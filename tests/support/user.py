@@ -1,4 +1,4 @@
-"""Somebody at a shell, who has configured nothing."""
+"""A user at a shell, without any configuration."""
 
 import json
 import os
@@ -17,13 +17,13 @@ class User:
             for name, value in os.environ.items()
             if not name.startswith(('SUPABASE_', 'SILKLINE_'))
         }
-        # What workers leave behind is theirs, too.
+        # The state of workers goes into the directory as well.
         self.environment = {**kept, 'XDG_STATE_HOME': str(directory / 'state'), **variables}
 
     def run(
         self, *words: str, code: int = 0, seconds: float = 100, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, and see that it answers with `code`."""
+        """Run a command to its end, and check its exit code."""
         done = subprocess.run(
             [*self._silkline, *words],
             cwd=self.directory,
@@ -39,7 +39,7 @@ class User:
         return done
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command that goes on."""
+        """Start a command and return while it runs."""
         return subprocess.Popen(
             [*self._silkline, *words],
             cwd=self.directory,
@@ -51,5 +51,5 @@ class User:
         )
 
     def lines(self, *words: str) -> list[dict[str, Any]]:
-        """What a command prints as JSON lines."""
+        """Run a command that prints JSON lines."""
         return [json.loads(line) for line in self.run(*words).stdout.splitlines()]

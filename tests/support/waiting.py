@@ -1,4 +1,4 @@
-"""The one way a test waits: for a condition, up to a deadline that only a failure meets."""
+"""The one way a test waits: for a condition, up to a deadline that only a failing test reaches."""
 
 import time
 from collections.abc import Callable
@@ -8,17 +8,17 @@ T = TypeVar('T')
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float = 60.0, what: str = '') -> T:
-    """Answer the first true value of `condition`; fail the test when none comes in time."""
+    """Return the first true value of `condition`; fail the test if there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f'waited {seconds} s in vain for {what or condition}')
+            raise AssertionError(f'waited {seconds} s for {what or condition}')
         time.sleep(0.02)
     return value
 
 
 def quickest(measure: Callable[[], float], *, within_seconds: float) -> float:
-    """The least seconds of up to three tries: a busy machine slows some, a slow program all."""
+    """The shortest of up to three tries: a busy machine slows down some, a slow program all."""
     least = measure()
     for _ in range(2):
         if least >= within_seconds:

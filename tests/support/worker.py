@@ -1,4 +1,4 @@
-"""`silkline worker` as a user runs it, and what the queue says meanwhile."""
+"""`silkline worker` as a user runs it, and the state of the queue meanwhile."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ OPEN = ['pending', 'processing', 'paused']
 
 
 class WorkerProcess:
-    """A worker with a state directory; `output` is what it has said so far."""
+    """A worker with a state directory; `output` is what it has printed so far."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class WorkerProcess:
         self._process.wait()
 
     def wait(self, seconds: float = 60) -> int:
-        """The exit code of a worker that ends by itself."""
+        """Wait until the worker ends by itself; returns its exit code."""
         code = self._process.wait(timeout=seconds)
         self._reader.join()
         return code
@@ -91,8 +91,8 @@ class WorkerProcess:
         wait_until(lambda: words in self.output, what=f'"{words}"')
 
     def runners(self) -> set[int]:
-        """The processes that have a job: one that waits for its job has no walls yet."""
-        return {process for process in self.children() if is_walled(process)}
+        """The processes that have a job: one that still waits for a job is not isolated yet."""
+        return {process for process in self.children() if is_isolated(process)}
 
     def children(self) -> set[int]:
         return {process.pid for process in processes() if process.parent == self.pid}
@@ -104,7 +104,7 @@ class WorkerProcess:
         return wait_until(are_there, what=f'{count} runners')
 
     def descriptors(self) -> list[str]:
-        """What it holds open; connections to the API come and go, and are left out."""
+        """What it has open, without sockets: connections to the API come and go."""
         names: list[str] = []
         for path in Path(f'/proc/{self.pid}/fd').iterdir():
             try:
@@ -120,7 +120,7 @@ class WorkerProcess:
                 self.output += line
 
 
-def is_walled(pid: int) -> bool:
+def is_isolated(pid: int) -> bool:
     try:
         return 'NoNewPrivs:\t1' in Path(f'/proc/{pid}/status').read_text()
     except OSError:
@@ -128,7 +128,7 @@ def is_walled(pid: int) -> bool:
 
 
 class Queue:
-    """The queue of a stack: jobs through the API, what became of them by SQL."""
+    """The queue of a stack: jobs are enqueued through the API and read by SQL."""
 
     def __init__(self, stack: StackProcess) -> None:
         self.stack = stack
@@ -140,8 +140,9 @@ class Queue:
         payload = {**GENERATED, 'url': url, 'concurrency': concurrency}
         return self.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
 
-    def press(self, button: str, job: str) -> None:
-        self.stack.rpc(f'{button}_crawl_job', p_job_id=job)
+    def control(self, job: str, action: str) -> None:
+        """Call `cancel_crawl_job` and the like."""
+        self.stack.rpc(f'{action}_crawl_job', p_job_id=job)
 
     def progress(self, job: str) -> dict[str, Any]:
         return self.stack.rpc('crawl_progress', p_job_id=job)
@@ -154,26 +155,26 @@ class Queue:
         return self.job(job)['status']
 
     def wait_for(self, status: str, *jobs: str, seconds: float = 60) -> None:
-        """Until all have it. Through a broken connection too: what is waited for may break it."""
+        """Wait until all jobs have this status; reconnect if a test has broken the connection."""
         query = 'select from crawl_jobs where id = any (%s::uuid[]) and status = %s'
 
-        def is_so() -> bool:
+        def have_status() -> bool:
             try:
                 return len(self.rows(query, [list(jobs), status])) == len(jobs)
             except psycopg.OperationalError:
                 return False
 
-        wait_until(is_so, seconds=seconds, what=f'{status} of {jobs}')
+        wait_until(have_status, seconds=seconds, what=f'{status} of {jobs}')
 
     def wait_for_pages(self, count: int, *jobs: str) -> None:
-        """Until so many pages of each job are saved."""
+        """Wait until `count` pages of each job are saved."""
         wait_until(
             lambda: all(len(self.finished(job)) >= count for job in jobs),
             what=f'{count} pages of {jobs}',
         )
 
     def finished(self, job: str) -> dict[str, Any]:
-        """When each finished page was finished, and at which attempt."""
+        """The attempt and the time of each finished page, by its key."""
         rows = self.rows(
             'select url_key, attempts, finished_at from crawl_tasks'
             " where job_id = %s and status = 'done'",
@@ -182,7 +183,7 @@ class Queue:
         return {str(row['url_key']): (row['attempts'], row['finished_at']) for row in rows}
 
     def assert_complete_once(self, job: str, *, pages: int) -> None:
-        """The job has completed; each page was recorded once, and counted once."""
+        """The job has completed; each page is stored once and counted once."""
         assert self.status(job) == 'completed'
         [stored] = self.rows(
             'select count(*) as count, count(distinct url_key) as keys, max(version) as version'
@@ -191,13 +192,21 @@ class Queue:
         )
         assert stored == {'count': pages, 'keys': pages, 'version': 1}
         assert len(self.finished(job)) == pages
-        told = self.progress(job)
-        assert (told['pages_done'], told['pages_new'], told['pages_unchanged']) == (pages, pages, 0)
-        assert (told['pages_failed'], told['pages_pending'], told['pages_in_progress']) == (0, 0, 0)
+        progress = self.progress(job)
+        assert (progress['pages_done'], progress['pages_new'], progress['pages_unchanged']) == (
+            pages,
+            pages,
+            0,
+        )
+        assert (
+            progress['pages_failed'],
+            progress['pages_pending'],
+            progress['pages_in_progress'],
+        ) == (0, 0, 0)
 
     def clear(self) -> None:
         for row in self.rows('select id from crawl_jobs where status::text = any (%s)', [OPEN]):
-            self.press('cancel', str(row['id']))
+            self.control(str(row['id']), 'cancel')
 
     def rows(self, query: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:
         if self._connection is None or self._connection.closed:

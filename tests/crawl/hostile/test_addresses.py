@@ -89,7 +89,7 @@ def attack(starts: Callable[[HostileSite], list[str]], *, robots: Pages, **paylo
                 allow_networks=['127.0.0.2/32'],
             )
             for neighbour in neighbours:
-                assert not neighbour.requests, f'{neighbour.host} was asked for {neighbour.requests}'
+                assert not neighbour.requests, f'{neighbour.host} got {neighbour.requests}'
             return crawled
 
     crawled = asyncio.run(run())

@@ -179,7 +179,7 @@ def test_the_certificate_is_checked_against_the_host_name_not_the_address(
             async with egress(resolve=names, tls=certificate.client()) as out:
                 response = await fetch_from(out, site.url(host='tls.example'))
                 assert (response.body, response.address) == (b'hello', '127.0.0.1')
-                assert certificate.asked_for[-1] == 'tls.example'
+                assert certificate.requested_names[-1] == 'tls.example'
                 with pytest.raises(NoResponse, match=r'other\.example was rejected') as caught:
                     await fetch_from(out, site.url(host='other.example'))
                 assert caught.value.kind == 'tls'

@@ -42,7 +42,7 @@ def test_a_copy_is_dropped_for_its_original_whichever_comes_first(queue: Queue) 
             # Its original names another: that is not believed.
             '/old': 'done',
         }
-        assert {path for path, times in site.asked().items() if times > 1} <= {'/old'}
+        assert {path for path, times in site.request_counts().items() if times > 1} <= {'/old'}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_copy_is_kept_where_its_original_is_no_substitute(queue: Queue, origin
         stored = pages(queue, job, site)
         assert {'/', '/copy', '/late'} <= stored.keys()
         assert stored['/copy']['metadata']['canonical'] == f'{site.url}/original'
-        assert site.asked()['/copy'] <= 2
+        assert site.request_counts()['/copy'] <= 2
         told = queue.progress(job)
         assert told['pages_done'] == len(stored)
 
@@ -89,7 +89,7 @@ def test_a_copy_is_kept_at_once_where_its_original_may_not_be_fetched(queue: Que
         site.pages['/e'] = copy(site.url.replace('http://', 'https://') + '/e')
         job = crawl(queue, site, exclude=['/excluded/'])
         assert dict.fromkeys(['/', '/a', '/b', '/c', '/d', '/e'], 'done') == ends(queue, job, site)
-        assert max(site.asked().values()) == 1
+        assert max(site.request_counts().values()) == 1
 
 
 def test_a_template_that_names_one_page_for_all_loses_none_of_them(queue: Queue) -> None:
@@ -116,7 +116,7 @@ def test_pages_that_name_each_other_are_not_all_dropped(queue: Queue) -> None:
         stored = pages(queue, job, site).keys()
         assert stored & {'/a', '/b'}
         assert stored & {'/1', '/2', '/3'}
-        assert max(site.asked().values()) <= 2
+        assert max(site.request_counts().values()) <= 2
 
 
 def test_what_somebody_lists_is_stored_under_the_name_they_gave(queue: Queue) -> None:

@@ -162,7 +162,7 @@ def test_a_slow_host_holds_up_no_other_of_a_list(queue: Queue) -> None:
             what='the pages of the fast host',
         )
         assert len(slow.request_counts()) == 1
-        queue.control('cancel', job)
+        queue.control(job, 'cancel')
 
 
 def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> None:
@@ -243,14 +243,16 @@ def test_the_time_of_a_job_counts_over_its_pauses(queue: Queue) -> None:
         job = enqueue(queue, site, delay_seconds=0.2, max_seconds=6, max_depth=100)
         for seen in (8, 16):
             wait_until(
-                lambda seen=seen: len(site.request_counts()) >= seen or queue.status(job) == 'failed',
+                lambda seen=seen: (
+                    len(site.request_counts()) >= seen or queue.status(job) == 'failed'
+                ),
                 what=f'{seen} pages',
             )
             # On a busy machine its time may be over at any moment.
             with suppress(httpx.HTTPStatusError):
-                queue.control('pause', job)
+                queue.control(job, 'pause')
                 wait_until(lambda: not queue.progress(job)['is_saving'], what='the pause')
-                queue.control('resume', job)
+                queue.control(job, 'resume')
         queue.wait_for('failed', job)
         assert queue.job(job)['error_code'] == 'timeout'
         # 6 s of 5 pages each; a job that counts anew after each pause fetches 46.
@@ -278,7 +280,7 @@ def test_a_host_with_a_crawl_delay_starves_no_other_of_a_domain(queue: Queue) ->
         job = enqueue(queue, slow, scope='domain')
         wait_until(lambda: len(fast.request_counts()) == 10, what='the pages of the fast host')
         assert len(slow.request_counts()) <= 4
-        queue.control('cancel', job)
+        queue.control(job, 'cancel')
 
 
 def test_a_pause_lies_between_the_jobs_of_a_host_too(queue: Queue) -> None:

@@ -32,7 +32,7 @@ def test_a_recrawl_asks_for_changes_and_a_304_keeps_its_links(queue: Queue) -> N
         site.log.clear()
         job = crawl(queue, site, source_id='again')
         assert set(ends(queue, job, site).values()) == {'done'}
-        assert set(site.asked()) == {'/', '/a', '/b', '/c'}
+        assert set(site.request_counts()) == {'/', '/a', '/b', '/c'}
         versions = {path: row['version'] for path, row in pages(queue, job, site).items()}
         assert versions == {'/': 1, '/a': 1, '/b': 2, '/c': 1}
         told = queue.progress(job)
@@ -84,10 +84,10 @@ def test_links_of_unchanged_pages_are_not_lost_over_pauses(queue: Queue) -> None
         again = enqueue(queue, site, source_id='pauses')
         for more in (10, 20, math.inf):
             wait_until(lambda: len(site.log) > site.most, what='a request that has to wait')
-            queue.press('pause', again)
+            queue.control(again, 'pause')
             wait_until(lambda: not queue.progress(again)['is_saving'], what='the pause')
             site.answer_only(len(site.log) + more)
-            queue.press('resume', again)
+            queue.control(again, 'resume')
         queue.wait_for('completed', again)
         assert len(ends(queue, again, site)) == 61
 

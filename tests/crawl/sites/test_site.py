@@ -44,8 +44,8 @@ def test_a_site_is_crawled_whole_and_every_url_ends_with_its_reason(queue: Queue
             '/logo.png': 'content_type',
             'https://elsewhere.example/': 'out_of_scope',
         }
-        assert max(site.asked().values()) == 1
-        assert '/private/x' not in site.asked()
+        assert max(site.request_counts().values()) == 1
+        assert '/private/x' not in site.request_counts()
         a = pages(queue, job, site)['/a']
         assert (a['title'], a['http_status'], a['version']) == ('A', 200, 1)
         assert 'Words of a.' in a['markdown']
@@ -132,8 +132,8 @@ def test_a_site_that_wants_cookies_is_asked_once_and_says_so(queue: Queue) -> No
         job = crawl(queue, site, '/b')
         reasons = ends(queue, job, site)
         assert (reasons['/b'], reasons['/a']) == ('done', 'redirect')
-        assert 'cookies' in reasons['/consent?to=/a']
-        assert max(site.asked().values()) == 1
+        assert 'cookie' in reasons['/consent?to=/a']
+        assert max(site.request_counts().values()) == 1
 
 
 def test_what_more_there_is_to_say_about_a_skipped_url_is_kept(queue: Queue) -> None:
@@ -353,4 +353,4 @@ def test_pages_that_are_too_large_are_paid_and_what_was_not_asked_for_is_not(
         for number in range(40):
             site.pages[f'/{number}'] = page(text='x' * 9000)
         crawl(queue, site, max_pages=5, max_page_bytes=8000)
-        assert len(site.asked()) == 5
+        assert len(site.request_counts()) == 5

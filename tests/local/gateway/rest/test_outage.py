@@ -1,4 +1,4 @@
-"""The database goes away and comes back, connections are scarce, clients hang up."""
+"""Outages of the database, too few connections, and clients that disconnect."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from silkline_local.postgres.migrations import bootstrap
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.http import http
-from tests.support.ports import own_port
+from tests.support.ports import unused_port
 from tests.support.rest import Api, open_api
 from tests.support.servers import Missing, Server, kill_with_sessions, make_server
 from tests.support.waiting import wait_until
@@ -55,7 +55,7 @@ def terminate(api: Api, condition: str) -> None:
 
 
 def backends(api: Api, condition: str) -> int:
-    """How many of the gateway's connections are as `condition` says."""
+    """The number of the gateway's connections that match `condition`."""
     rows = api.database.query(
         f"""
           select count(*)
@@ -69,7 +69,7 @@ def backends(api: Api, condition: str) -> int:
     return rows[0]['count']
 
 
-def test_connections_that_end_while_idle_are_not_noticed(api: Api) -> None:
+def test_clients_do_not_notice_that_idle_connections_ended(api: Api) -> None:
     for _ in range(5):
         pid = api.call('backend').json()
         terminate(api, f'pid = {pid}')
@@ -89,14 +89,14 @@ def test_a_connection_that_ends_during_a_call_is_a_503(api: Api) -> None:
     assert api.call('is_well').json() is True
 
 
-def test_the_schema_is_watched_again_after_its_connection_ended(api: Api) -> None:
+def test_the_schema_is_watched_again_after_a_lost_connection(api: Api) -> None:
     terminate(api, "application_name = 'silkline-rest-watcher' and datname = current_database()")
     api.database.query("create function public.later() returns int language sql as 'select 1'")
     api.database.query('grant execute on function public.later() to service_role')
     wait_until(lambda: api.call('later').status_code == 200)
 
 
-def test_a_client_that_hangs_up_leaves_no_transaction(api: Api) -> None:
+def test_a_client_that_disconnects_leaves_no_transaction_open(api: Api) -> None:
     with api.database.connect() as other:
         other.execute('select pg_advisory_lock(72)')
         body = b'{"p_lock": 72}'
@@ -126,7 +126,7 @@ def test_a_slow_body_holds_no_connection(api: Api) -> None:
         assert backends(api, "state <> 'idle'") == 0
 
 
-def test_a_body_that_ends_early_is_no_trouble(api: Api) -> None:
+def test_a_body_that_ends_early_does_not_affect_other_requests(api: Api) -> None:
     with socket.create_connection(('127.0.0.1', api.gateway.port)) as connection:
         connection.sendall(
             f'POST /rest/v1/rpc/is_well HTTP/1.1\r\nHost: 127.0.0.1\r\n'
@@ -135,7 +135,7 @@ def test_a_body_that_ends_early_is_no_trouble(api: Api) -> None:
     assert api.call('is_well').json() is True
 
 
-def test_requests_wait_for_a_connection_in_turn(api: Api) -> None:
+def test_requests_wait_for_a_free_connection(api: Api) -> None:
     with api.database.connect() as other, ThreadPoolExecutor(40) as threads:
         other.execute('select pg_advisory_lock(73)')
         waiting = [threads.submit(api.call, 'wait_for', {'p_lock': 73}) for _ in range(30)]
@@ -145,14 +145,16 @@ def test_requests_wait_for_a_connection_in_turn(api: Api) -> None:
     assert backends(api, 'true') <= 10
 
 
-def test_who_waits_too_long_for_a_connection_is_refused(server: Server, template: str) -> None:
+def test_a_request_that_waits_too_long_for_a_connection_fails(
+    server: Server, template: str
+) -> None:
     async def scenario(url: str) -> None:
         pool = ConnectionPool(url, size=1, wait_seconds=0.05)
         async with pool.connection():
             with pytest.raises(PoolExhausted):
                 async with pool.connection():
                     pass
-        # The one who gave up has left the line.
+        # The request that gave up no longer waits.
         async with pool.connection() as connection:
             await connection.run([Statement(b'select 1')])
         await pool.close()
@@ -161,7 +163,9 @@ def test_who_waits_too_long_for_a_connection_is_refused(server: Server, template
         asyncio.run(scenario(database.url('authenticator')))
 
 
-def test_a_cancelled_request_gives_its_place_to_the_next(server: Server, template: str) -> None:
+def test_a_cancelled_request_leaves_its_connection_to_the_next(
+    server: Server, template: str
+) -> None:
     async def scenario(url: str) -> None:
         pool = ConnectionPool(url, size=1)
 
@@ -177,7 +181,7 @@ def test_a_cancelled_request_gives_its_place_to_the_next(server: Server, templat
             await has_one.wait()
             second = tasks.create_task(work(b'select 1'))
             third = tasks.create_task(work(b'select 1'))
-            # Both get into the line.
+            # Both start to wait.
             await asyncio.sleep(0)
             second.cancel()
             first.cancel()
@@ -188,7 +192,7 @@ def test_a_cancelled_request_gives_its_place_to_the_next(server: Server, templat
         asyncio.run(scenario(database.url('authenticator')))
 
 
-def test_a_lost_connection_says_so_once(server: Server, template: str) -> None:
+def test_a_lost_connection_is_reported_once(server: Server, template: str) -> None:
     async def scenario(url: str, admin: psycopg.Connection) -> None:
         lost: list[PipelineConnection] = []
         is_lost = asyncio.Event()
@@ -215,7 +219,7 @@ def test_a_lost_connection_says_so_once(server: Server, template: str) -> None:
         asyncio.run(scenario(database.url('authenticator'), admin))
 
 
-def test_a_lost_connection_leaves_the_socket_of_the_next_alone(
+def test_closing_a_lost_connection_does_not_touch_a_reused_socket(
     server: Server, template: str
 ) -> None:
     async def scenario(url: str, admin: psycopg.Connection) -> None:
@@ -225,7 +229,7 @@ def test_a_lost_connection_leaves_the_socket_of_the_next_alone(
         admin.execute('select pg_terminate_backend(%s)', [int(result.get_value(0, 0) or b'')])
         async with asyncio.timeout(50):
             await is_lost.wait()
-            # It gets the number of the socket that was closed, before the lost one is.
+            # It gets the file number of the closed socket, before `lost` is closed.
             following = await PipelineConnection.open(url, on_lost=lambda _: None)
             await lost.close()
             assert len(await following.run([Statement(b'select 1')])) == 1
@@ -238,7 +242,9 @@ def test_a_lost_connection_leaves_the_socket_of_the_next_alone(
         asyncio.run(scenario(database.url('authenticator'), admin))
 
 
-def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory: Path) -> None:
+def test_a_killed_database_is_a_503_at_once_and_calls_work_again_after_its_restart(
+    directory: Path,
+) -> None:
     try:
         postgres = make_server(18, directory)
     except Missing as missing:
@@ -266,7 +272,7 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
                 assert response.json()['message'] == (
                     'Database connection error. Retrying the connection.'
                 )
-            # Whoever waited for a connection would wait for longer.
+            # A request that waited for a connection would take longer.
             assert time.monotonic() - started < 20
             postgres.stop()
             postgres.start()
@@ -280,11 +286,11 @@ def test_a_killed_database_is_a_503_at_once_and_works_again_by_itself(directory:
             wait_until(lambda: call('later').status_code == 200)
 
 
-def test_without_a_database_from_the_start_there_is_no_schema_yet() -> None:
+def test_a_gateway_that_starts_without_a_database_answers_503() -> None:
     async def scenario() -> None:
         keys = generate_keys()
         rest = Rest(
-            database_url=f'postgresql://authenticator@127.0.0.1:{own_port()}/postgres',
+            database_url=f'postgresql://authenticator@127.0.0.1:{unused_port()}/postgres',
             callers=Callers(keys),
         )
         async with rest:
