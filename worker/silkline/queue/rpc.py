@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
@@ -96,12 +95,7 @@ class Rpc:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def enqueue_crawl_job(

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -63,12 +62,7 @@ class RealtimeDatabase:
         await self._pool.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._pool.close(timeout=1.0)
 
     async def run(self, query: Callable[[Connection], Awaitable[T]]) -> T:

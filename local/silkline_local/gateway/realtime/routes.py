@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from types import TracebackType
 from typing import Self
 
 from aiohttp import WSCloseCode, hdrs, web
@@ -91,12 +90,7 @@ class Realtime:
             self._closing = opened.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._closing.aclose()
 
     def add_routes(self, router: web.UrlDispatcher) -> None:

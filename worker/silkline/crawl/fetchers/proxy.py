@@ -1,8 +1,8 @@
-"""A proxy on loopback, so that a browser reaches only what the egress lets it.
+"""A proxy on loopback, so that a browser reaches only what the egress allows.
 
-The browser resolves nothing and dials nothing itself: it asks here, by CONNECT or with a whole
-URL, and each connection is dialed by `Egress.dial`, under the rules that hold for every request.
-One page is one `ProxySession`: a password that no other program knows, a limit of bytes, an end.
+The browser resolves and dials nothing itself: it sends CONNECT or a full URL to this proxy, and
+each connection is made by `Egress.dial`, under the rules for every request. Each page has a
+`ProxySession`: a password that no other program knows, and a limit of bytes.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import base64
 import hmac
 import secrets
 from collections.abc import Coroutine, Iterable
-from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
 from silkline.crawl.net.egress import Egress
@@ -21,7 +20,7 @@ HEAD_SECONDS = 30.0
 DIAL_SECONDS = 15.0
 CHUNK_BYTES = 64 * 1024
 MAX_CONNECTIONS = 64
-# Between the browser and this proxy, and none of the site's business.
+# Between the browser and this proxy: not passed on to the site.
 HOP_HEADERS = frozenset((b'connection', b'keep-alive', b'proxy-connection', b'proxy-authorization'))
 
 
@@ -33,12 +32,12 @@ class ProxySession:
         self.password = secrets.token_urlsafe(24)
         self.max_bytes = max_bytes
         self.bytes = 0
-        # Connections that the rules of the egress forbade.
+        # Connections that the egress refused.
         self.refused = 0
         self.tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def is_spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self.bytes > self.max_bytes
 
 
@@ -62,7 +61,7 @@ class Proxy:
 
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
-        self._gates: dict[str, ProxySession] = {}
+        self._sessions: dict[str, ProxySession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -70,25 +69,20 @@ class Proxy:
         self.url = f'http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}'
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         await end(self._tasks)
         await self._server.wait_closed()
 
-    def open_gate(self, *, max_bytes: int) -> ProxySession:
-        gate = ProxySession(max_bytes)
-        self._gates[gate.user] = gate
-        return gate
+    def open_session(self, *, max_bytes: int) -> ProxySession:
+        session = ProxySession(max_bytes)
+        self._sessions[session.user] = session
+        return session
 
-    async def close_gate(self, gate: ProxySession) -> None:
+    async def close_session(self, session: ProxySession) -> None:
         """End the connections of a page and forget its password."""
-        self._gates.pop(gate.user, None)
-        await end(gate.tasks)
+        self._sessions.pop(session.user, None)
+        await end(session.tasks)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast('asyncio.Task[None]', asyncio.current_task())
@@ -98,16 +92,16 @@ class Proxy:
         except (OSError, EOFError, asyncio.LimitOverrunError):
             pass
         except RuntimeError:
-            # By uvloop, from whoever writes to a side that has left.
+            # uvloop raises it for a write to a connection that is closed.
             if not writer.is_closing():
                 raise
         except asyncio.CancelledError:
-            # The page or the proxy has ended, and nobody waits for this task but `end`.
+            # The page or the proxy has ended, and only `end` waits for this task.
             writer.transport.abort()
         finally:
             self._tasks.discard(task)
-            for gate in self._gates.values():
-                gate.tasks.discard(task)
+            for session in self._sessions.values():
+                session.tasks.discard(task)
             writer.close()
 
     async def _serve(
@@ -116,72 +110,74 @@ class Proxy:
         writer: asyncio.StreamWriter,
         task: asyncio.Task[None],
     ) -> None:
-        """Answer until a request is let through; then pass bytes on until either side is done."""
+        """Answer until a request is authorized; then relay bytes until either side closes."""
         while True:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = read_request(await reader.readuntil(b'\r\n\r\n'))
             if request is None:
-                await say(writer, '400 Bad Request')
+                await reply(writer, '400 Bad Request')
                 return
-            gate = self._gate_of(request.header(b'proxy-authorization'))
-            if gate is None:
+            session = self._session_of(request.header(b'proxy-authorization'))
+            if session is None:
                 challenge = 'Proxy-Authenticate: Basic realm="silkline"\r\n'
-                await say(writer, '407 Proxy Authentication Required', challenge)
-                # What follows a head with a body is not the next request.
+                await reply(writer, '407 Proxy Authentication Required', challenge)
+                # The body would be read as the next request.
                 if request.has_body:
                     return
                 continue
-            if gate.is_spent or len(gate.tasks) >= MAX_CONNECTIONS:
-                await say(writer, '429 Too Many Requests')
+            if session.is_exhausted or len(session.tasks) >= MAX_CONNECTIONS:
+                await reply(writer, '429 Too Many Requests')
                 return
-            gate.tasks.add(task)
-            await self._pass_on(request, gate, reader, writer)
+            session.tasks.add(task)
+            await self._pass_on(request, session, reader, writer)
             return
 
-    def _gate_of(self, authorization: bytes) -> ProxySession | None:
+    def _session_of(self, authorization: bytes) -> ProxySession | None:
         kind, _, value = authorization.partition(b' ')
         try:
             user, _, password = base64.b64decode(value.strip()).partition(b':')
         except ValueError:
             return None
-        gate = self._gates.get(user.decode('latin-1'))
-        if kind.lower() != b'basic' or gate is None:
+        session = self._sessions.get(user.decode('latin-1'))
+        if kind.lower() != b'basic' or session is None:
             return None
-        return gate if hmac.compare_digest(password, gate.password.encode()) else None
+        return session if hmac.compare_digest(password, session.password.encode()) else None
 
     async def _pass_on(
         self,
         request: ProxyRequest,
-        gate: ProxySession,
+        session: ProxySession,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         try:
             if request.method == 'CONNECT':
                 _, origin = self._egress.read_url(f'http://{request.target}/')
-                greeting = b''
+                head = b''
             else:
                 href, origin = self._egress.read_url(request.target)
-                greeting = origin_form(request, href)
+                head = origin_form(request, href)
             if request.method != 'CONNECT' and origin.scheme != 'http':
-                raise Refused(f'{origin.scheme} asks for a tunnel', 'invalid_url')
+                raise Refused(f'{origin.scheme} needs CONNECT', 'invalid_url')
             far_reader, far_writer = await self._egress.dial(
                 origin.host, origin.port, timeout_seconds=DIAL_SECONDS, limit=HEAD_BYTES
             )
         except EgressError as error:
             if isinstance(error, Refused):
-                gate.refused += 1
-            await say(writer, '403 Forbidden' if isinstance(error, Refused) else '502 Bad Gateway')
+                session.refused += 1
+            await reply(
+                writer, '403 Forbidden' if isinstance(error, Refused) else '502 Bad Gateway'
+            )
             return
         try:
-            if greeting:
-                far_writer.write(greeting)
-                there = send_body(reader, far_writer, gate, length=body_length(request))
-                back = answer(far_reader, writer, gate)
+            if head:
+                far_writer.write(head)
+                there = send_body(reader, far_writer, session, length=body_length(request))
+                back = answer(far_reader, writer, session)
             else:
                 writer.write(b'HTTP/1.1 200 Connection established\r\n\r\n')
-                there = relay(reader, far_writer, gate)
-                back = relay(far_reader, writer, gate)
+                there = relay(reader, far_writer, session)
+                back = relay(far_reader, writer, session)
             await until_one_ends(there, back)
         finally:
             far_writer.transport.abort()
@@ -198,7 +194,7 @@ def read_request(head: bytes) -> ProxyRequest | None:
 
 
 def origin_form(request: ProxyRequest, href: str) -> bytes:
-    """The head as the site shall see it. One request is all that this connection is for."""
+    """The head for the site. The connection is closed after one request."""
     path = href[href.index('/', 8) :]
     lines = [f'{request.method} {path} HTTP/1.1'.encode()]
     lines += [
@@ -208,46 +204,50 @@ def origin_form(request: ProxyRequest, href: str) -> bytes:
 
 
 def body_length(request: ProxyRequest) -> int:
-    """Browsers send bodies of known length; a request with another one is passed on without."""
+    """Browsers send bodies of known length; any other body is not passed on."""
     text = request.header(b'content-length')
     return int(text) if text.isdigit() and len(text) < 12 else 0
 
 
 async def relay(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: ProxySession
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: ProxySession
 ) -> None:
-    """Pass bytes on until there are no more or the gate is spent."""
+    """Pass bytes on until there are no more or the limit is reached."""
     while data := await reader.read(CHUNK_BYTES):
-        gate.bytes += len(data)
-        if gate.is_spent:
+        session.bytes += len(data)
+        if session.is_exhausted:
             return
         writer.write(data)
         await writer.drain()
 
 
 async def send_body(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: ProxySession, *, length: int
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    session: ProxySession,
+    *,
+    length: int,
 ) -> None:
-    """Pass on so many bytes of a request; then wait for the browser to hang up."""
+    """Pass on `length` bytes of a request; then wait for the browser to close."""
     while data := await reader.read(CHUNK_BYTES):
-        gate.bytes += len(data)
-        if gate.is_spent:
+        session.bytes += len(data)
+        if session.is_exhausted:
             return
-        # More than that is no part of this request, and there is no other on this connection.
+        # The rest does not belong to this request, which is the only one on this connection.
         writer.write(data[:length])
         length -= min(length, len(data))
         await writer.drain()
 
 
 async def answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: ProxySession
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: ProxySession
 ) -> None:
-    """Pass a response on, with word that none will follow it on this connection."""
+    """Pass a response on, with `Connection: close`."""
     is_final = False
     while not is_final:
         head = await reader.readuntil(b'\r\n\r\n')
-        gate.bytes += len(head)
-        if gate.is_spent:
+        session.bytes += len(head)
+        if session.is_exhausted:
             return
         line, *headers = head[:-4].split(b'\r\n')
         is_final = not line.partition(b' ')[2].startswith(b'1')
@@ -259,11 +259,11 @@ async def answer(
         ending = [b'Connection: close'] if is_final else []
         writer.write(b'\r\n'.join([line, *headers, *ending, b'', b'']))
         await writer.drain()
-    await relay(reader, writer, gate)
+    await relay(reader, writer, session)
 
 
 async def until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
-    """Both ways at once, until either side is done."""
+    """Relay in both directions until either side closes."""
     tasks = [asyncio.ensure_future(way) for way in ways]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -273,7 +273,7 @@ async def until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def say(writer: asyncio.StreamWriter, status: str, headers: str = '') -> None:
+async def reply(writer: asyncio.StreamWriter, status: str, headers: str = '') -> None:
     writer.write(f'HTTP/1.1 {status}\r\n{headers}Content-Length: 0\r\n\r\n'.encode())
     await writer.drain()
 

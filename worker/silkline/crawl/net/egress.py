@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
-from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
 import aiohttp
@@ -86,12 +85,7 @@ class Egress:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
         await self.names.close()
 
