@@ -11,6 +11,10 @@ SilklineError                  one sentence for the user; commands print it and 
 ├── CannotStart                a runner could not be started (supervisor/process.py)
 ├── CrawlError                 a job asks for something that is not here (crawl/options.py)
 ├── EgressError                a request got no usable response (crawl/responses.py)
+│   ├── Refused                the rules of the egress forbid it
+│   ├── NoResponse             the server did not answer, or not in HTTP
+│   ├── TooLarge               the body is larger than allowed
+│   └── UndecodableBody        the body is not in the encoding that its headers name
 └── StackError                 the local stack cannot start or stop (silkline_local)
 """
 

@@ -1,7 +1,7 @@
 """The messages that cross the pipe between a supervisor and its runner.
 
-The fields of a result are those of a checkpoint batch (docs/reference/checkpoint.md), and the bounds
-are the database's. A runner's messages are validated when they are decoded, so the supervisor
+The fields of a result are those of a checkpoint batch (docs/reference/checkpoint.md), with the
+bounds of the database. A runner's messages are validated when they are decoded, so the supervisor
 passes results on as they are. How messages are framed is in `framing.py`.
 msgspec instead of pydantic, because every runner pays for the import: 20 ms instead of 70.
 """
