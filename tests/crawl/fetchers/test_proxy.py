@@ -1,4 +1,4 @@
-"""The proxy that a browser goes through, spoken to by hand."""
+"""The proxy of the browser, with requests written by hand."""
 
 import asyncio
 import base64
@@ -23,25 +23,25 @@ LAST = answer(b'hello', Connection='close')
 async def proxied(
     pages: Any, *, max_bytes: int = MEGABYTE
 ) -> AsyncGenerator[tuple[Proxy, ProxySession, RawSite]]:
-    """A proxy that may reach one address of loopback, and a site there."""
+    """A proxy that may reach one loopback address, and a site there."""
     names = resolving({'site.example': ['127.0.0.1'], 'inside.example': ['127.0.0.2']})
     async with (
         raw_site(pages) as site,
         egress(allow_networks=['127.0.0.1/32'], resolve=names) as out,
     ):
         async with Proxy(out) as proxy:
-            yield proxy, proxy.open_gate(max_bytes=max_bytes), site
+            yield proxy, proxy.open_session(max_bytes=max_bytes), site
 
 
-def password(gate: ProxySession | None) -> bytes:
-    if gate is None:
+def password(session: ProxySession | None) -> bytes:
+    if session is None:
         return b''
-    token = base64.b64encode(f'{gate.user}:{gate.password}'.encode())
+    token = base64.b64encode(f'{session.user}:{session.password}'.encode())
     return b'Proxy-Authorization: Basic ' + token + b'\r\n'
 
 
-async def say(proxy: Proxy, *heads: bytes) -> bytes:
-    """Send requests on one connection, and read what comes until the end."""
+async def exchange(proxy: Proxy, *heads: bytes) -> bytes:
+    """Send requests on one connection, and read until it is closed."""
     reader, writer = await asyncio.open_connection('127.0.0.1', int(proxy.url.rpartition(':')[2]))
     try:
         async with asyncio.timeout(10):
@@ -52,23 +52,25 @@ async def say(proxy: Proxy, *heads: bytes) -> bytes:
         writer.close()
 
 
-def get(url: str, gate: ProxySession | None, *more: bytes) -> bytes:
+def get(url: str, session: ProxySession | None, *more: bytes) -> bytes:
     return b'\r\n'.join(
-        [f'GET {url} HTTP/1.1'.encode(), b'Host: x', *more, password(gate) + b'\r\n']
+        [f'GET {url} HTTP/1.1'.encode(), b'Host: x', *more, password(session) + b'\r\n']
     )
 
 
-def connect(target: str, gate: ProxySession | None) -> bytes:
-    return f'CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n'.encode() + password(gate) + b'\r\n'
+def connect(target: str, session: ProxySession | None) -> bytes:
+    return f'CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n'.encode() + password(session) + b'\r\n'
 
 
-def test_a_whole_url_is_passed_on_as_the_site_knows_it() -> None:
+def test_a_request_with_a_full_url_is_passed_on_with_its_path() -> None:
     async def run() -> None:
-        async with proxied({'/a?b': LAST}) as (proxy, gate, site):
+        async with proxied({'/a?b': LAST}) as (proxy, session, site):
             url = site.url('/a?b', host='site.example')
-            said = await say(proxy, get(url, gate, b'Proxy-Connection: keep-alive', b'X-Y: z'))
-            assert said.startswith(b'HTTP/1.1 200 OK')
-            assert said.endswith(b'Connection: close\r\n\r\nhello')
+            received = await exchange(
+                proxy, get(url, session, b'Proxy-Connection: keep-alive', b'X-Y: z')
+            )
+            assert received.startswith(b'HTTP/1.1 200 OK')
+            assert received.endswith(b'Connection: close\r\n\r\nhello')
             [head] = site.heads
             assert head.startswith(b'GET /a?b HTTP/1.1\r\n')
             assert b'X-Y: z' in head
@@ -77,63 +79,65 @@ def test_a_whole_url_is_passed_on_as_the_site_knows_it() -> None:
     asyncio.run(run())
 
 
-def test_a_tunnel_passes_bytes_both_ways() -> None:
+def test_a_tunnel_relays_bytes_in_both_directions() -> None:
     async def run() -> None:
         page = answer(b'in the tunnel', Connection='close')
-        async with proxied({'/': page}) as (proxy, gate, site):
+        async with proxied({'/': page}) as (proxy, session, site):
             request = b'GET / HTTP/1.1\r\nHost: x\r\n\r\n'
-            said = await say(proxy, connect(f'site.example:{site.port}', gate), request)
-            assert said.startswith(b'HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200')
-            assert said.endswith(b'in the tunnel')
+            received = await exchange(proxy, connect(f'site.example:{site.port}', session), request)
+            assert received.startswith(b'HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200')
+            assert received.endswith(b'in the tunnel')
 
     asyncio.run(run())
 
 
-def test_a_body_is_passed_on_and_nothing_behind_it() -> None:
-    received: list[bytes] = []
+def test_a_body_is_passed_on_without_what_follows_it() -> None:
+    bodies: list[bytes] = []
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        received.append(await reader.readexactly(4))
+        bodies.append(await reader.readexactly(4))
         writer.write(answer(b'taken'))
 
     async def run() -> None:
-        async with proxied({'/': echo}) as (proxy, gate, site):
-            head = get(site.url(), gate, b'Content-Length: 4').replace(b'GET', b'POST', 1)
-            said = await say(proxy, head + b'bodyGET http://169.254.169.254/ HTTP/1.1\r\n\r\n')
-            assert said.endswith(b'taken')
-            assert received == [b'body']
+        async with proxied({'/': echo}) as (proxy, session, site):
+            head = get(site.url(), session, b'Content-Length: 4').replace(b'GET', b'POST', 1)
+            received = await exchange(
+                proxy, head + b'bodyGET http://169.254.169.254/ HTTP/1.1\r\n\r\n'
+            )
+            assert received.endswith(b'taken')
+            assert bodies == [b'body']
             assert len(site.heads) == 1
 
     asyncio.run(run())
 
 
-def test_who_does_not_know_the_password_is_turned_away() -> None:
+def test_a_request_without_the_password_is_refused() -> None:
     async def run() -> None:
-        async with proxied({'*': OK}) as (proxy, gate, site):
+        async with proxied({'*': OK}) as (proxy, session, site):
             stranger = ProxySession(1)
-            liar = ProxySession(1)
-            liar.user = gate.user
-            for known in (None, stranger, liar):
+            impostor = ProxySession(1)
+            impostor.user = session.user
+            for known in (None, stranger, impostor):
                 for head in (
                     get(site.url(), known, b'Content-Length: 1'),
                     connect(f'127.0.0.1:{site.port}', known).replace(
                         b'\r\n\r\n', b'\r\nContent-Length: 1\r\n\r\n'
                     ),
                 ):
-                    said = await say(proxy, head)
-                    assert said.startswith(b'HTTP/1.1 407 ')
-                    assert b'Proxy-Authenticate: Basic' in said
+                    received = await exchange(proxy, head)
+                    assert received.startswith(b'HTTP/1.1 407 ')
+                    assert b'Proxy-Authenticate: Basic' in received
             assert site.connections == 0
 
     asyncio.run(run())
 
 
-def test_the_password_may_come_with_the_second_try() -> None:
+def test_the_password_may_come_with_the_second_request() -> None:
     async def run() -> None:
-        async with proxied({'/': LAST}) as (proxy, gate, site):
-            said = await say(proxy, get(site.url(), None), get(site.url(), gate))
-            assert said.startswith(b'HTTP/1.1 407 ')
-            assert said.endswith(b'hello')
+        async with proxied({'/': LAST}) as (proxy, session, site):
+            received = await exchange(proxy, get(site.url(), None), get(site.url(), session))
+            assert received.startswith(b'HTTP/1.1 407 ')
+            assert received.endswith(b'hello')
 
     asyncio.run(run())
 
@@ -141,16 +145,16 @@ def test_the_password_may_come_with_the_second_try() -> None:
 @pytest.mark.parametrize(
     'host', ['127.0.0.2', 'inside.example', '[::ffff:127.0.0.2]', '0x7f000002', '169.254.169.254']
 )
-def test_a_forbidden_address_is_refused_to_the_browser(host: str) -> None:
+def test_a_forbidden_address_is_refused(host: str) -> None:
     async def run() -> None:
         async with raw_site({'*': OK}, host='127.0.0.2') as inside:
-            async with proxied({'*': OK}) as (proxy, gate, _):
+            async with proxied({'*': OK}) as (proxy, session, _):
                 for head in (
-                    get(inside.url(host=host), gate),
-                    connect(f'{host}:{inside.port}', gate),
+                    get(inside.url(host=host), session),
+                    connect(f'{host}:{inside.port}', session),
                 ):
-                    assert (await say(proxy, head)).startswith(b'HTTP/1.1 403 Forbidden')
-                assert gate.refused == 2
+                    assert (await exchange(proxy, head)).startswith(b'HTTP/1.1 403 Forbidden')
+                assert session.refused == 2
             assert inside.connections == 0
 
     asyncio.run(run())
@@ -170,55 +174,55 @@ def test_a_forbidden_address_is_refused_to_the_browser(host: str) -> None:
         (b'GET \xff HTTP/1.1', b'400'),
     ],
 )
-def test_what_cannot_be_passed_on_is_answered(head: bytes, status: bytes) -> None:
+def test_requests_that_cannot_be_passed_on_are_answered(head: bytes, status: bytes) -> None:
     async def run() -> None:
-        async with proxied({}) as (proxy, gate, _):
-            said = await say(proxy, head + b'\r\n' + password(gate) + b'\r\n')
-            assert said.startswith(b'HTTP/1.1 ' + status)
+        async with proxied({}) as (proxy, session, _):
+            received = await exchange(proxy, head + b'\r\n' + password(session) + b'\r\n')
+            assert received.startswith(b'HTTP/1.1 ' + status)
 
     asyncio.run(run())
 
 
-def test_a_spent_gate_ends_its_connections_and_takes_no_more() -> None:
+def test_an_exhausted_session_closes_its_connections_and_accepts_no_more() -> None:
     async def run() -> None:
         page = endless(b'HTTP/1.1 200 OK\r\n\r\n', b'x' * 65536)
-        async with proxied({'/': page}) as (proxy, gate, site):
-            said = await say(proxy, get(site.url(), gate))
-            assert len(said) < MEGABYTE + 100
+        async with proxied({'/': page}) as (proxy, session, site):
+            received = await exchange(proxy, get(site.url(), session))
+            assert len(received) < MEGABYTE + 100
             await site.wait_until_idle()
-            assert (await say(proxy, get(site.url(), gate))).startswith(b'HTTP/1.1 429')
+            assert (await exchange(proxy, get(site.url(), session))).startswith(b'HTTP/1.1 429')
 
     asyncio.run(run())
 
 
-def test_interim_responses_spend_the_gate_too() -> None:
+def test_interim_responses_count_towards_the_limit() -> None:
     async def run() -> None:
         pages: dict[str, Any] = {'/': endless(b'', b'HTTP/1.1 103 Early\r\n\r\n' * 1000)}
-        async with proxied(pages, max_bytes=100_000) as (proxy, gate, site):
-            heard = await say(proxy, get(site.url(), gate))
-            assert heard.startswith(b'HTTP/1.1 103')
-            assert len(heard) <= 100_000
+        async with proxied(pages, max_bytes=100_000) as (proxy, session, site):
+            received = await exchange(proxy, get(site.url(), session))
+            assert received.startswith(b'HTTP/1.1 103')
+            assert len(received) <= 100_000
             await site.wait_until_idle()
 
     asyncio.run(run())
 
 
-def test_a_closed_gate_ends_its_connections_and_its_password() -> None:
+def test_a_closed_session_ends_its_connections_and_its_password() -> None:
     async def run() -> None:
-        async with proxied({'/': silent()}) as (proxy, gate, site):
-            saying = asyncio.ensure_future(say(proxy, get(site.url(), gate)))
+        async with proxied({'/': silent()}) as (proxy, session, site):
+            exchanging = asyncio.ensure_future(exchange(proxy, get(site.url(), session)))
             await site.wait_for_request()
-            await proxy.close_gate(gate)
-            await asyncio.wait([saying])
+            await proxy.close_session(session)
+            await asyncio.wait([exchanging])
             await site.wait_until_idle()
-            head = get(site.url(), gate, b'Content-Length: 1')
-            assert (await say(proxy, head)).startswith(b'HTTP/1.1 407')
+            head = get(site.url(), session, b'Content-Length: 1')
+            assert (await exchange(proxy, head)).startswith(b'HTTP/1.1 407')
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize('make_loop', [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_browser_that_leaves_while_a_site_is_dialed_is_no_error(make_loop: Any) -> None:
+def test_a_browser_that_disconnects_during_a_dial_is_not_an_error(make_loop: Any) -> None:
     complaints: list[Any] = []
     is_asked = asyncio.Event()
     may_answer = asyncio.Event()
@@ -232,28 +236,28 @@ def test_a_browser_that_leaves_while_a_site_is_dialed_is_no_error(make_loop: Any
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         async with raw_site({'/': OK}) as site, egress(resolve=resolve) as out, Proxy(out) as proxy:
-            gate = proxy.open_gate(max_bytes=MEGABYTE)
+            session = proxy.open_session(max_bytes=MEGABYTE)
             with socket.create_connection(('127.0.0.1', int(proxy.url.rpartition(':')[2]))) as it:
-                it.sendall(connect(f'slow.example:{site.port}', gate))
+                it.sendall(connect(f'slow.example:{site.port}', session))
                 await is_asked.wait()
-                # Closed like this, it is a reset.
+                # Closed like this, the connection is reset.
                 it.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
-            # Whatever comes later is seen later.
-            assert (await say(proxy, b'nonsense\r\n\r\n')).startswith(b'HTTP/1.1 400')
+            # Answered after the reset has been noticed.
+            assert (await exchange(proxy, b'nonsense\r\n\r\n')).startswith(b'HTTP/1.1 400')
             may_answer.set()
-            await asyncio.wait_for(asyncio.gather(*gate.tasks, return_exceptions=True), 60)
+            await asyncio.wait_for(asyncio.gather(*session.tasks, return_exceptions=True), 60)
         assert complaints == []
 
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(run())
 
 
-# The bare connections beneath
+# The plain connections of the egress
 
 
 @contextmanager
 def black_hole(host: str, port: int) -> Generator[None]:
-    """A port whose queue is full: the kernel drops whatever else would connect to it."""
+    """A port whose queue is full: the kernel drops further connections to it."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind((host, port))
@@ -265,7 +269,7 @@ def black_hole(host: str, port: int) -> Generator[None]:
         yield
 
 
-def test_a_connection_is_dialed_under_the_rules_of_requests() -> None:
+def test_a_connection_is_dialed_under_the_rules_for_requests() -> None:
     async def run() -> None:
         names = resolving({'inside.example': ['127.0.0.2']})
         async with raw_site({'/': OK}) as site:
@@ -286,7 +290,7 @@ def test_a_connection_is_dialed_under_the_rules_of_requests() -> None:
     asyncio.run(run())
 
 
-def test_an_address_that_swallows_connections_does_not_keep_the_next_one_waiting() -> None:
+def test_an_address_that_drops_connections_does_not_delay_the_next_one() -> None:
     async def run() -> None:
         names = resolving({'two.example': ['127.0.0.2', '127.0.0.1']})
         async with raw_site({'/': OK}) as site, egress(resolve=names) as out:

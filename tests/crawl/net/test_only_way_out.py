@@ -31,6 +31,7 @@ MAY_IMPORT = {
     'worker/silkline/crawl/net/tls.py': {'ssl'},
     # A browser, whose only way out is the proxy.
     'worker/silkline/crawl/fetchers/browser.py': {'playwright'},
+    'worker/silkline/crawl/fetchers/rendering.py': {'playwright'},
     'worker/silkline/crawl/fetchers/chromium.py': {'playwright'},
     # The event loop.
     'worker/silkline/runner/main.py': {'uvloop'},

@@ -1,7 +1,7 @@
-"""Find and start Chromium, and close every way out of it but the proxy.
+"""Find and start Chromium, and close every way out of it except the proxy.
 
-For `browser.py`, which says what pages it shows. Playwright is an optional package; the program
-is whatever Chromium or Chrome the machine has.
+For `browser.py`, which decides what pages it shows. Playwright is an optional package; the program
+is any Chromium or Chrome that the machine has.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ LAUNCH_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
 NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome')
 FLAGS = (
-    # Chromium resolves no name itself, not even ahead of time; the proxy is an address.
+    # Chromium resolves no name itself, not even by prefetching; the proxy is an address.
     '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
     '--dns-prefetch-disable',
-    # What would go around the proxy: QUIC and the media streams of WebRTC are UDP.
+    # QUIC and the media streams of WebRTC are UDP and would bypass the proxy.
     '--disable-quic',
     '--force-webrtc-ip-handling-policy=disable_non_proxied_udp',
     '--disable-background-networking',
@@ -34,7 +34,7 @@ FLAGS = (
     '--no-first-run',
     '--disable-gpu',
     '--mute-audio',
-    # Containers have little of it.
+    # Containers have little /dev/shm.
     '--disable-dev-shm-usage',
     '--renderer-process-limit=4',
     '--js-flags=--max-old-space-size=512',
@@ -42,11 +42,11 @@ FLAGS = (
 
 
 class BrowserMissing(CrawlError):
-    """Playwright or Chromium is not there. The message says what to install."""
+    """Playwright or Chromium is missing. The message says what to install."""
 
 
 class Chromium:
-    """One browser with the driver that speaks to it: both end together."""
+    """One browser and its Playwright driver, which are closed together."""
 
     def __init__(
         self, driver: 'Playwright', browser: 'Browser', *, proxy_url: str, user_agent: str
@@ -70,21 +70,21 @@ class Chromium:
         try:
             driver = await async_playwright().start()
         except Exception as error:
-            # It has no name of its own: the program behind Playwright ended, or is not there.
+            # Without a class of its own: the driver program exited, or is missing.
             raise BrowserMissing(
-                'Playwright does not start: ' + first_line(str(error)) + '; see whether '
-                '`playwright --version` runs, and whether there is memory for it'
+                'could not start Playwright: ' + first_line(str(error)) + '; check that '
+                '`playwright --version` runs and that there is enough memory'
             ) from error
         try:
             browser = await driver.chromium.launch(
                 executable_path=find_chromium(driver.chromium.executable_path),
                 headless=True,
                 args=list(FLAGS),
-                # One of Playwright's own, with which any page opens windows without end.
+                # A default of Playwright that lets any page open endless windows.
                 ignore_default_args=['--disable-popup-blocking'],
-                # Everything without a gate's password is turned away, also to loopback.
+                # The proxy refuses requests without a session's password, also to loopback.
                 proxy={'server': proxy_url, 'bypass': '<-loopback>'},
-                # As root Chromium cannot put its own walls up and refuses to start with them.
+                # As root, Chromium refuses to start with its own sandbox.
                 chromium_sandbox=has_sandbox(),
                 timeout=LAUNCH_SECONDS * 1000,
                 handle_sigint=False,
@@ -94,7 +94,7 @@ class Chromium:
         except Error as error:
             await driver.stop()
             raise BrowserMissing(
-                'Chromium does not start: ' + first_line(str(error)) + '; run it once by hand, '
+                'could not start Chromium: ' + first_line(str(error)) + '; run it once by hand, '
                 'and in a container see SILKLINE_CHROMIUM_SANDBOX in docs/how-to/deploy.md'
             ) from error
         except BaseException:
@@ -106,8 +106,8 @@ class Chromium:
     def is_gone(self) -> bool:
         return not self._browser.is_connected()
 
-    async def open_context(self, gate: ProxySession) -> 'BrowserContext':
-        """A place for one page: nothing is shared with others, and its way out is the gate."""
+    async def open_context(self, session: ProxySession) -> 'BrowserContext':
+        """A context for one page: it shares nothing, and reaches the proxy with its password."""
         return await self._browser.new_context(
             user_agent=self._user_agent,
             service_workers='block',
@@ -115,8 +115,8 @@ class Chromium:
             proxy={
                 'server': self._proxy_url,
                 'bypass': '<-loopback>',
-                'username': gate.user,
-                'password': gate.password,
+                'username': session.user,
+                'password': session.password,
             },
         )
 
@@ -128,26 +128,26 @@ class Chromium:
 
 
 def find_chromium(own: str) -> str:
-    """The program that `SILKLINE_CHROMIUM` names, one on the path, or the one of Playwright."""
+    """The program in `SILKLINE_CHROMIUM`, one on the path, or Playwright's own."""
     named = os.environ.get('SILKLINE_CHROMIUM')
     if named:
         if not os.access(named, os.X_OK):
-            raise BrowserMissing(f'SILKLINE_CHROMIUM names {named}, which is no program')
+            raise BrowserMissing(f'SILKLINE_CHROMIUM is {named}, which is not a program')
         return named
     found = next(filter(None, map(shutil.which, NAMES)), own)
     if not os.access(found, os.X_OK):
         raise BrowserMissing(
-            'the browser fetcher needs Chromium: apt-get install chromium, or playwright install '
-            'chromium, or name the program in SILKLINE_CHROMIUM'
+            'the browser fetcher needs Chromium: run `apt-get install chromium` or `playwright '
+            'install chromium`, or set SILKLINE_CHROMIUM to the program'
         )
     return found
 
 
 def has_sandbox() -> bool:
-    """Whether Chromium shall wall in its own processes, beside the walls of the runner.
+    """Whether Chromium uses its own sandbox, in addition to the runner's isolation.
 
-    As root it refuses to start with that. In a container it needs user namespaces, which most
-    forbid; then the operator turns it off.
+    As root it refuses to start with it. In a container it needs user namespaces, which most
+    containers forbid; then the operator turns it off.
     """
     return os.geteuid() != 0 and os.environ.get('SILKLINE_CHROMIUM_SANDBOX') != 'off'
 
