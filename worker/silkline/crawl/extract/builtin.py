@@ -7,10 +7,10 @@ steps do is left to the modules named in the imports.
 import re
 
 from silkline.crawl.extract.facts import Facts
-from silkline.crawl.extract.inline import InlineWriter
-from silkline.crawl.extract.links import LinkResolver
 from silkline.crawl.extract.main_content import find_main
-from silkline.crawl.extract.markdown import write_markdown
+from silkline.crawl.extract.markdown.blocks import write_markdown
+from silkline.crawl.extract.markdown.inline import InlineWriter
+from silkline.crawl.extract.markdown.links import LinkResolver
 from silkline.crawl.extract.measure import measure
 from silkline.crawl.extract.parser import Document, build_tree, release
 from silkline.crawl.extract.tabs import label_panels

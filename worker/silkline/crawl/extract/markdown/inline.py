@@ -8,10 +8,10 @@ single character until then.
 import re
 from functools import cached_property
 
-from silkline.crawl.extract.emphasis import CLOSED, OPENED, settle
 from silkline.crawl.extract.facts import MAX_MARKDOWN
-from silkline.crawl.extract.formulas import formula_of, split_formulas, written
-from silkline.crawl.extract.links import LinkResolver
+from silkline.crawl.extract.markdown.emphasis import CLOSED, OPENED, settle
+from silkline.crawl.extract.markdown.formulas import formula_of, split_formulas, written
+from silkline.crawl.extract.markdown.links import LinkResolver
 from silkline.crawl.extract.tree import BLOCKS, Node
 
 # Stand for what is written when a line is whole: <br>, a bracket at the end of a piece of text,

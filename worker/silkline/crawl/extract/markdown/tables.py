@@ -7,8 +7,8 @@ one that sets numbers beside lines of code as the code.
 
 from typing import Protocol
 
-from silkline.crawl.extract.code import code_block
-from silkline.crawl.extract.inline import InlineWriter
+from silkline.crawl.extract.markdown.code import code_block
+from silkline.crawl.extract.markdown.inline import InlineWriter
 from silkline.crawl.extract.tree import Node
 
 MAX_COLUMNS = 60

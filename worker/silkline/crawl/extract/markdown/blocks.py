@@ -6,10 +6,10 @@ Owns blocks: paragraphs, headings, lists, quotes, notes. Text inside a block is 
 
 import re
 
-from silkline.crawl.extract.code import code_block, code_text, is_listing
 from silkline.crawl.extract.facts import MAX_MARKDOWN
-from silkline.crawl.extract.formulas import written
-from silkline.crawl.extract.inline import (
+from silkline.crawl.extract.markdown.code import code_block, code_text, is_listing
+from silkline.crawl.extract.markdown.formulas import written
+from silkline.crawl.extract.markdown.inline import (
     BREAK,
     InlineWriter,
     code_span,
@@ -19,9 +19,9 @@ from silkline.crawl.extract.inline import (
     out_of_link,
     with_brackets,
 )
-from silkline.crawl.extract.lists import add_blocks, has_sections, is_marker, stands_tight
-from silkline.crawl.extract.notes import is_note, kind_of, title_node
-from silkline.crawl.extract.tables import table_block
+from silkline.crawl.extract.markdown.lists import add_blocks, has_sections, is_marker, stands_tight
+from silkline.crawl.extract.markdown.notes import is_note, kind_of, title_node
+from silkline.crawl.extract.markdown.tables import table_block
 from silkline.crawl.extract.tree import HEADINGS, Node
 from silkline.crawl.extract.vocabulary import drop_ending
 

@@ -1,0 +1,8 @@
+"""A tree of nodes to Markdown (CommonMark, with the tables and the strikethrough of GitHub).
+
+blocks    paragraphs, headings, lists, quotes: start reading here
+inline    the text inside a block: links, images, code, emphasis
+emphasis  which marks CommonMark would read as such
+links     absolute addresses
+lists tables code notes formulas   what has rules of its own
+"""
