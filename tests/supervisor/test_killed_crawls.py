@@ -35,7 +35,7 @@ def queue() -> Iterator[Queue]:
 
 
 async def answer(request: web.Request) -> Answer:
-    """A tree of pages, each with a way back, a way up and ways down."""
+    """A tree of pages, each with links to its children, to its parent and to another page."""
     number = int(request.path.removeprefix('/p/') or 0) if request.path != '/' else 0
     if number >= PAGES:
         return NOT_FOUND
@@ -58,12 +58,12 @@ def enqueue(queue: Queue, site: Site) -> str:
 
 
 def wait_for_requests(site: Site, count: int) -> None:
-    """Until the site has answered so many; it answers no more before it is told to."""
+    """Wait until the site has answered `count` requests; it holds back the next ones."""
     site.answer_only(count)
     wait_until(lambda: len(site.log) > count, what=f'{count} requests')
 
 
-def test_a_runner_killed_at_twenty_moments_costs_only_the_pages_it_had_open(
+def test_a_runner_killed_at_twenty_moments_repeats_only_its_open_pages(
     queue: Queue, tmp_path: Path
 ) -> None:
     moments = sorted(random.Random(20).sample(range(20, PAGES - 100), 20))
@@ -81,12 +81,12 @@ def test_a_runner_killed_at_twenty_moments_costs_only_the_pages_it_had_open(
         site.answer_all()
         queue.wait_for('completed', job)
         queue.assert_complete_once(job, pages=PAGES)
-        asked = site.request_counts()
-        assert len(asked) == PAGES
-        assert sum(asked.values()) - PAGES <= len(moments) * CONCURRENCY
+        requests = site.request_counts()
+        assert len(requests) == PAGES
+        assert sum(requests.values()) - PAGES <= len(moments) * CONCURRENCY
 
 
-def test_a_killed_worker_costs_at_most_the_pages_of_one_checkpoint(
+def test_a_killed_worker_repeats_at_most_the_pages_of_one_checkpoint(
     queue: Queue, tmp_path: Path
 ) -> None:
     kills, dice = 3, random.Random(3)
@@ -100,7 +100,7 @@ def test_a_killed_worker_costs_at_most_the_pages_of_one_checkpoint(
         with WorkerProcess(queue.stack, tmp_path, *LOOPBACK):
             queue.wait_for('completed', job)
         queue.assert_complete_once(job, pages=PAGES)
-        asked = site.request_counts()
-        assert len(asked) == PAGES
-        # 100 pages make a checkpoint; what was open comes on top.
-        assert sum(asked.values()) - PAGES <= kills * (100 + CONCURRENCY)
+        requests = site.request_counts()
+        assert len(requests) == PAGES
+        # A checkpoint has up to 100 pages; the open ones come on top.
+        assert sum(requests.values()) - PAGES <= kills * (100 + CONCURRENCY)

@@ -1,4 +1,4 @@
-"""Runners as real processes: crawled to the end, crashed, hung, flooded, forked and killed."""
+"""Runners as real processes: they finish, crash, hang, fork, flood their pipe and are killed."""
 
 import asyncio
 import os
@@ -43,7 +43,9 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 1024 * 1024
 
-pytestmark = pytest.mark.skipif(sys.platform != 'linux', reason='the walls are those of Linux')
+pytestmark = pytest.mark.skipif(
+    sys.platform != 'linux', reason='runners are isolated on Linux only'
+)
 
 
 def limits_of(**changed: Any) -> protocol.Limits:
@@ -52,12 +54,12 @@ def limits_of(**changed: Any) -> protocol.Limits:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """No test leaves a child or a descriptor."""
+    """No test leaves a child process or an open descriptor."""
     asyncio.run(asyncio.sleep(0))
     children, descriptors = children_of(os.getpid()), open_descriptors()
     yield
     assert children_of(os.getpid()) == children
-    # Fewer are none of a runner's: something of an earlier test was cleared away.
+    # Fewer are fine: garbage of an earlier test was collected.
     assert open_descriptors() <= descriptors
 
 
@@ -75,7 +77,7 @@ def test_a_site_is_crawled_to_the_end_with_every_page_exactly_once() -> None:
     assert all(finished.page is not None for finished in frontier.ended.values())
 
 
-def test_pages_that_fail_or_are_tried_again_end_once() -> None:
+def test_pages_that_fail_or_are_retried_end_once() -> None:
     frontier = Frontier()
     outcome = crawl(start_of(pages=60, links=59, fail=10, retry=7), frontier)
     assert outcome.done is not None
@@ -83,7 +85,7 @@ def test_pages_that_fail_or_are_tried_again_end_once() -> None:
     assert sum(frontier.handed_out.values()) == 68
 
 
-def test_the_budget_is_the_databases_to_decide() -> None:
+def test_the_queue_enforces_the_page_budget() -> None:
     frontier = Frontier(max_pages=17)
     outcome = crawl(start_of(pages=500, links=20), frontier)
     assert outcome.done is not None
@@ -91,7 +93,7 @@ def test_the_budget_is_the_databases_to_decide() -> None:
     assert len(frontier.ended) == 17
 
 
-def test_urls_below_the_greatest_depth_are_told_and_not_fetched() -> None:
+def test_urls_beyond_the_maximum_depth_are_reported_but_not_fetched() -> None:
     frontier = Frontier()
     crawl(start_of(pages=100, links=4, payload={'max_depth': 2}), frontier)
     assert len(frontier.ended) == 1 + 4 + 16
@@ -101,7 +103,7 @@ def test_urls_below_the_greatest_depth_are_told_and_not_fetched() -> None:
 
 
 @pytest.mark.parametrize('command', ['pause', 'stop'])
-def test_a_crawl_told_to_leave_hands_in_what_is_open_and_goes_on_later_where_it_was(
+def test_a_crawl_that_is_paused_or_stopped_saves_its_open_pages_and_can_continue(
     command: protocol.Command,
 ) -> None:
     frontier = Frontier()
@@ -141,7 +143,7 @@ def test_a_command_reaches_a_runner_between_two_checkpoints() -> None:
     asyncio.run(pause_when_open())
 
 
-def test_a_runner_resumed_while_it_hands_in_goes_on_with_the_urls_it_holds() -> None:
+def test_a_runner_resumed_while_it_saves_continues_with_its_leased_urls() -> None:
     frontier = Frontier()
     ended = 0
 
@@ -149,7 +151,7 @@ def test_a_runner_resumed_while_it_hands_in_goes_on_with_the_urls_it_holds() -> 
         nonlocal ended
         ended += isinstance(message, protocol.Finished)
         if ended == 20 and isinstance(message, protocol.Finished):
-            # The frontier knows better: its next answer says continue.
+            # Overruled by the next answer of the frontier, which says continue.
             runner.send_command('pause')
 
     outcome = crawl(start_of(pages=100, delay_ms=2), frontier, watch=pause_once)
@@ -160,7 +162,7 @@ def test_a_runner_resumed_while_it_hands_in_goes_on_with_the_urls_it_holds() -> 
     assert set(frontier.handed_out.values()) == {1}
 
 
-def test_a_runner_told_to_cancel_ends_without_a_word() -> None:
+def test_a_cancelled_runner_exits_without_a_last_message() -> None:
     frontier = Frontier()
 
     def cancel(_: Runner, message: protocol.FromRunner) -> None:
@@ -180,7 +182,7 @@ def test_a_fetcher_that_is_not_installed_fails_the_job_for_good(name: str) -> No
     assert outcome.error_message.startswith(f'no fetcher {name!r}')
 
 
-# Ends that were not meant
+# Unexpected ends
 
 
 # What page 6 does, the limits, the error code, whether the job is retried, a part of the message.
@@ -221,18 +223,18 @@ def test_a_page_that_breaks_its_runner_gives_the_job_a_code_and_says_where(
     assert outcome.is_retryable is is_retryable
     assert line in (outcome.error_message or '')
     assert outcome.done is None
-    # What was finished before is handed in: only what was in flight is lost.
+    # Pages finished before are saved: only those in flight are lost.
     assert 1 <= len(frontier.ended) < 40
     assert len(frontier.pending) >= 1
 
 
-def test_every_code_is_of_the_closed_set_and_fits_the_database() -> None:
+def test_every_error_code_is_listed_and_fits_the_database() -> None:
     codes = {code for _, _, code, _, _ in ENDS} | set(ERROR_CODES)
     assert {code.partition(':')[0] for code in codes} <= set(ERROR_CODES)
     assert all(re.fullmatch('[A-Za-z0-9_:.-]{1,100}', code) for code in codes)
 
 
-def test_the_end_of_stderr_is_kept_and_no_more() -> None:
+def test_only_the_end_of_stderr_is_kept() -> None:
     outcome = crawl(start_of(crash='stderr:5'))
     assert outcome.error_message is not None
     assert outcome.error_message.endswith('the last line')
@@ -266,7 +268,7 @@ def test_a_runner_killed_at_any_moment_loses_only_what_was_in_flight(seed: int) 
     assert all(frontier.handed_out[key] == 1 for key in finished)
 
 
-def test_a_program_that_is_no_runner_is_a_start_that_failed() -> None:
+def test_a_program_that_is_not_a_runner_fails_the_job() -> None:
     async def run(*command: str) -> str | None:
         async with Runner(start_of(), command=command) as runner:
             return (await supervise(runner, Frontier())).error_code
@@ -277,7 +279,7 @@ def test_a_program_that_is_no_runner_is_a_start_that_failed() -> None:
         asyncio.run(run('/no/such/program'))
 
 
-# Says that it is alive, and reads nothing after its job.
+# Reports that it is alive, but reads nothing after its job.
 DEAF = """
 import os, time
 from silkline import framing, protocol
@@ -288,7 +290,7 @@ while True:
 """
 
 
-def test_a_runner_that_reads_nothing_is_stalled_though_it_speaks() -> None:
+def test_a_runner_that_sends_but_does_not_read_is_stalled() -> None:
     async def answer_at_length() -> Outcome:
         start = start_of(limits=limits_of(stall_seconds=1))
         answer = protocol.Tasks(redirected_starts=['x' * 1000] * 1000)
@@ -328,7 +330,7 @@ def test_a_runner_that_is_cancelled_twice_leaves_no_directory() -> None:
         job = asyncio.ensure_future(run_job(start, watch=watch))
         await begun.wait()
         job.cancel()
-        # It is being ended by now.
+        # By now the first cancellation is killing the runner.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         job.cancel()
@@ -340,7 +342,7 @@ def test_a_runner_that_is_cancelled_twice_leaves_no_directory() -> None:
     assert scratches() <= before
 
 
-def test_a_runner_cancelled_at_its_start_does_not_hold_up_the_next_one() -> None:
+def test_a_runner_cancelled_at_its_start_does_not_delay_the_next_one() -> None:
     async def run(steps: int) -> Outcome:
         job = asyncio.ensure_future(run_job(start_of(pages=3)))
         for _ in range(steps):
@@ -383,13 +385,13 @@ def test_without_a_free_descriptor_a_runner_is_not_started_and_nothing_leaks() -
         (EXIT_OUT_OF_MEMORY, False, 'oom'),
     ],
 )
-def test_a_kill_by_the_kernel_for_memory_is_told_apart(
+def test_a_kill_by_the_kernel_for_memory_has_its_own_code(
     status: int, is_oom: bool, code: str
 ) -> None:
     assert code_of(status, is_oom=is_oom)[0] == code
 
 
-# Children
+# Child processes
 
 
 def test_a_runner_cannot_fork_unless_its_limits_say_so() -> None:
@@ -459,11 +461,11 @@ print(outcome.error_code, [pid for pid in seen if is_running(pid)], children_of(
 """
 
 
-def test_children_of_a_warden_that_was_killed_are_found_killed_and_reaped() -> None:
-    told = subprocess.run(
+def test_a_supervisor_kills_and_reaps_the_children_of_a_killed_runner() -> None:
+    done = subprocess.run(
         [sys.executable, '-c', ADOPTER], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert told.stdout == 'crashed:SIGKILL [] set()\n'
+    assert done.stdout == 'crashed:SIGKILL [] set()\n'
 
 
 PARENT = """
@@ -476,12 +478,12 @@ async def main():
     limits = protocol.Limits(processes=int(sys.argv[1]))
     start = start_of(pages=100000, delay_ms=1, crash=sys.argv[2], crash_at=3, limits=limits)
     async with runner_of(start) as runner:
-        told = 0
+        count = 0
         def watch(runner, message):
-            nonlocal told
-            told += isinstance(message, protocol.Finished)
-            if told == 30:
-                told += 1
+            nonlocal count
+            count += isinstance(message, protocol.Finished)
+            if count == 30:
+                count += 1
                 print(runner.pid, *descendants(runner.pid), flush=True)
         await supervise(runner, Frontier(), watch=watch)
 
@@ -492,7 +494,7 @@ asyncio.run(main())
 @pytest.mark.parametrize(
     ('processes', 'crash', 'at_least'), [(0, 'print', 1), (30, 'children:8', 9)]
 )
-def test_a_runner_and_its_children_are_gone_when_their_supervisor_was_killed(
+def test_a_runner_and_its_children_end_when_their_supervisor_is_killed(
     processes: int, crash: str, at_least: int
 ) -> None:
     with subprocess.Popen(
@@ -506,25 +508,25 @@ def test_a_runner_and_its_children_are_gone_when_their_supervisor_was_killed(
         assert len(pids) >= at_least
         parent.kill()
         killed_at = time.monotonic()
-        wait_until(lambda: not any(map(is_running, pids)), what='runners to be gone')
-        print(f'gone {1000 * (time.monotonic() - killed_at):.0f} ms after the supervisor')
+        wait_until(lambda: not any(map(is_running, pids)), what='the runners to end')
+        print(f'ended {1000 * (time.monotonic() - killed_at):.0f} ms after the supervisor')
 
 
-def test_a_runner_stuck_in_a_page_is_gone_when_its_supervisor_was_killed() -> None:
+def test_a_runner_stuck_in_a_page_ends_when_its_supervisor_is_killed() -> None:
     program = (
         PARENT.replace('crash_at=3', 'crash_at=0')
-        .replace('told += isinstance(message, protocol.Finished)', 'told += 1')
-        .replace('told == 30', 'told == 1')
+        .replace('count += isinstance(message, protocol.Finished)', 'count += 1')
+        .replace('count == 30', 'count == 1')
     )
     with subprocess.Popen(
         [sys.executable, '-c', program, '0', 'busy'], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         (pid,) = [int(word) for word in parent.stdout.readline().split()]
-        # Far more than it needs to start: it is in the page, and reads no pipe any more.
+        # Far more than a start takes: it is in the page, and no longer reads its pipe.
         wait_until(lambda: cpu_seconds(pid) > 0.6, what='the runner to be stuck')
         parent.kill()
-        wait_until(lambda: not is_running(pid), what='the runner to be gone')
+        wait_until(lambda: not is_running(pid), what='the runner to end')
 
 
 def cpu_seconds(pid: int) -> float:
@@ -535,7 +537,7 @@ def cpu_seconds(pid: int) -> float:
 # What a runner can see
 
 
-# What uvloop opens besides: the last is not on every kernel.
+# What uvloop opens as well; not every kernel has the last one.
 LOOP = {'anon_inode:[eventpoll]', 'anon_inode:[eventfd]', 'anon_inode:[io_uring]'}
 SECRETS = (
     'SUPABASE_SECRET_KEY',
@@ -546,7 +548,7 @@ SECRETS = (
 )
 
 
-def test_a_runner_holds_no_key_and_only_its_own_pipes(
+def test_a_runner_has_no_key_and_only_its_own_pipes(
     monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     for name in SECRETS:
@@ -573,7 +575,7 @@ def test_a_runner_holds_no_key_and_only_its_own_pipes(
     assert 'sb_secret' not in command
     assert descriptors['0'] == '/dev/null'
     assert descriptors['1'] == descriptors['2']
-    # The event loop has pipes and sockets of its own, and holds both of their ends.
+    # The event loop has its own pipes and sockets, with both of their ends in this process.
     opened = Counter(target for number, target in descriptors.items() if int(number) > 2)
     kinds = Counter(re.sub(r'\d+', '', target) for target in opened.elements())
     assert kinds.keys() <= {*LOOP, 'pipe:[]', 'socket:[]', '/dev/null'}
@@ -582,7 +584,7 @@ def test_a_runner_holds_no_key_and_only_its_own_pipes(
     assert len([pipe for pipe in pipes if opened[pipe] == 1]) == 2
 
 
-def test_a_runner_has_its_limits_and_no_capability_but_roots_files() -> None:
+def test_a_runner_has_its_limits_and_no_capability_but_to_read_files_of_root() -> None:
     seen: list[tuple[str, str, str, int]] = []
 
     def look(runner: Runner, message: protocol.FromRunner) -> None:
@@ -611,10 +613,10 @@ def test_a_runner_has_its_limits_and_no_capability_but_roots_files() -> None:
     assert directory == '/'
 
 
-# Started ahead
+# Runners started ahead of their job
 
 
-def test_a_runner_started_ahead_crawls_behind_the_same_walls() -> None:
+def test_a_runner_started_ahead_is_isolated_like_the_others() -> None:
     spare = Spare()
     seen: list[tuple[int, list[str], str]] = []
 
@@ -633,7 +635,7 @@ def test_a_runner_started_ahead_crawls_behind_the_same_walls() -> None:
     spare.keep()
     spare.keep()
     (ahead,) = children_of(os.getpid()) - before
-    wait_until(lambda: is_loaded(ahead), what='a runner that waits')
+    wait_until(lambda: is_loaded(ahead), what='a runner that waits for a job')
     with Site({'/': page('/a'), '/a': page()}) as site:
         outcome = asyncio.run(run(site))
 
@@ -663,13 +665,13 @@ def is_loaded(pid: int) -> bool:
     return 'aiohttp' in Path(f'/proc/{pid}/maps').read_text()
 
 
-def test_a_runner_started_ahead_that_died_is_not_taken_and_another_is_kept() -> None:
+def test_a_runner_started_ahead_that_died_is_replaced() -> None:
     before = children_of(os.getpid())
     spare = Spare()
     spare.keep()
     (first,) = children_of(os.getpid()) - before
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not is_running(first), what='its end')
+    wait_until(lambda: not is_running(first), what='the runner to end')
     assert spare.take() is None
     assert children_of(os.getpid()) == before
 
@@ -686,7 +688,7 @@ def test_a_runner_with_children_is_not_the_one_started_ahead() -> None:
     environments: list[str] = []
 
     def look(runner: Runner, message: protocol.FromRunner) -> None:
-        # At its first message it waits for an answer; at its last it may be gone.
+        # After its first message it waits for an answer; after its last it may have ended.
         if not environments:
             environments.append(Path(f'/proc/{runner.pid}/environ').read_text())
 
@@ -697,7 +699,7 @@ def test_a_runner_with_children_is_not_the_one_started_ahead() -> None:
 
     with Site({'/': page()}) as site:
         asyncio.run(run(site))
-    # It has a directory of its own, from its start.
+    # It has had its own directory since it started.
     assert 'silkline-runner-' in environments[0]
     taken = spare.take()
     assert taken is not None
@@ -715,7 +717,7 @@ sys.stdin.read()
 """
 
 
-def test_a_runner_started_ahead_is_gone_when_its_supervisor_was_killed() -> None:
+def test_a_runner_started_ahead_ends_when_its_supervisor_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, '-c', WAITING_PARENT],
         cwd=ROOT,
@@ -727,10 +729,10 @@ def test_a_runner_started_ahead_is_gone_when_its_supervisor_was_killed() -> None
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.kill()
-        wait_until(lambda: not is_running(pid), what='the runner to be gone')
+        wait_until(lambda: not is_running(pid), what='the runner to end')
 
 
-def test_a_runner_finds_what_is_named_from_the_directory_of_its_supervisor(
+def test_relative_paths_in_the_environment_are_made_absolute_for_a_runner(
     monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     monkeypatch.chdir(directory)
@@ -747,7 +749,7 @@ def test_a_runner_finds_what_is_named_from_the_directory_of_its_supervisor(
     assert 'SILKLINE_CHROMIUM=' in environment
 
 
-def test_a_supervisor_that_hides_cannot_be_read_by_its_runner() -> None:
+def test_a_runner_cannot_read_the_environment_of_its_supervisor() -> None:
     program = (
         'from silkline.linux import hide_environment\n'
         'from tests.support.runner import crawl, start_of\n'
@@ -755,7 +757,7 @@ def test_a_supervisor_that_hides_cannot_be_read_by_its_runner() -> None:
         'print(outcome.error_message)'
     )
     environment = {**os.environ, 'SUPABASE_SECRET_KEY': 'sb_secret_of_the_test'}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, '-c', program],
         cwd=ROOT,
         env=environment,
@@ -763,11 +765,11 @@ def test_a_supervisor_that_hides_cannot_be_read_by_its_runner() -> None:
         text=True,
         check=True,
     )
-    assert 'Permission denied' in told.stdout
-    assert 'sb_secret' not in told.stdout
+    assert 'Permission denied' in done.stdout
+    assert 'sb_secret' not in done.stdout
 
 
-def test_a_runner_takes_no_module_from_the_directory_or_the_environment(
+def test_a_runner_imports_nothing_from_the_directory_or_from_pythonpath(
     monkeypatch: pytest.MonkeyPatch, directory: Path
 ) -> None:
     for name in ('json', 'msgspec', 'asyncio', 'silkline', 'hashlib'):
@@ -779,7 +781,7 @@ def test_a_runner_takes_no_module_from_the_directory_or_the_environment(
     assert outcome.done is not None
 
 
-def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> None:
+def test_a_runner_runs_the_same_copy_of_the_package_as_its_supervisor(directory: Path) -> None:
     shutil.copytree(ROOT / 'worker/silkline', directory / 'silkline')
     with (directory / 'silkline/__init__.py').open('a') as module:
         module.write("import sys; sys.stderr.write('a copy\\n')\n")
@@ -787,7 +789,7 @@ def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> N
         'from tests.support.runner import crawl, start_of\n'
         'print(crawl(start_of(crash="exit:1")).error_message)'
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, '-c', program],
         cwd=directory,
         env={**os.environ, 'PYTHONPATH': f'{directory}:{ROOT}'},
@@ -795,13 +797,13 @@ def test_a_runner_is_of_the_same_package_as_its_supervisor(directory: Path) -> N
         text=True,
         check=True,
     )
-    assert 'a copy' in told.stdout
+    assert 'a copy' in done.stdout
 
 
-# Clock, cancellation, company
+# Timeouts, cancellation, many runners
 
 
-def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_it() -> None:
+def test_a_runner_waits_for_a_busy_supervisor_and_is_not_taken_for_stalled() -> None:
     async def be_busy_for_a_while() -> None:
         limits = limits_of(stall_seconds=2)
         start = start_of(pages=40, links=39, bytes=2 * MEGABYTE, limits=limits)
@@ -817,7 +819,7 @@ def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_
                     and len(frontier.handed_out) > 4
                     and not peak
                 ):
-                    # Blocks this event loop: nothing is read for longer than a stall.
+                    # Blocks this event loop: nothing is read for longer than stall_seconds.
                     busy_until = time.monotonic() + 2.5
                     wait_until(lambda: time.monotonic() > busy_until)
                     peak = int(re.findall(r'VmHWM:\s+(\d+)', status.read_text())[0])
@@ -830,7 +832,7 @@ def test_a_busy_supervisor_does_not_condemn_its_runner_and_the_runner_waits_for_
     asyncio.run(be_busy_for_a_while())
 
 
-def test_cancelling_kills_the_group_at_once() -> None:
+def test_cancelling_kills_a_runner_at_once() -> None:
     taken: list[float] = []
 
     async def cancel_once(crash: str) -> None:
@@ -855,11 +857,11 @@ def test_cancelling_kills_the_group_at_once() -> None:
     for number in range(10):
         asyncio.run(cancel_once('hang' if number % 2 else 'print'))
     taken.sort()
-    print(f'cancel to gone: p50 {1000 * taken[5]:.1f} ms, worst {1000 * taken[-1]:.1f} ms')
+    print(f'cancel to end: p50 {1000 * taken[5]:.1f} ms, worst {1000 * taken[-1]:.1f} ms')
     assert taken[-1] < 2
 
 
-def test_an_error_in_the_supervisor_comes_out_as_it_is_and_kills_the_runner() -> None:
+def test_an_error_in_the_supervisor_is_raised_unchanged_and_kills_the_runner() -> None:
     def fail(runner: Runner, message: protocol.FromRunner) -> None:
         raise ZeroDivisionError(runner.pid)
 
@@ -868,7 +870,7 @@ def test_an_error_in_the_supervisor_comes_out_as_it_is_and_kills_the_runner() ->
     assert not is_running(caught.value.args[0])
 
 
-def test_runners_side_by_side_do_not_disturb_one_another() -> None:
+def test_runners_that_crash_do_not_disturb_others() -> None:
     crashes = ['', 'memory', '', 'SIGSEGV', '', 'fork', '', 'flood', '', 'exit:9']
 
     async def run_all() -> None:
@@ -886,7 +888,7 @@ def test_runners_side_by_side_do_not_disturb_one_another() -> None:
     asyncio.run(run_all())
 
 
-def test_many_jobs_leave_no_zombie_and_no_descriptor() -> None:
+def test_many_jobs_leave_no_zombie_and_no_open_descriptor() -> None:
     crashes = ['', '', '', 'SIGKILL', 'exit:1', 'garbage', 'raise']
 
     async def run_all() -> None:
@@ -904,7 +906,7 @@ def test_many_jobs_leave_no_zombie_and_no_descriptor() -> None:
     asyncio.run(run_all())
 
 
-def test_a_runner_is_ready_within_a_moment() -> None:
+def test_a_runner_sends_its_first_message_within_a_second() -> None:
     taken: list[float] = []
     sizes: list[int] = []
 

@@ -1,7 +1,7 @@
 """`silkline worker` against a stack: killed, stopped, frozen and cut off while jobs run.
 
 Everything is real: the worker is a process, its jobs are processes, the API is that of
-`silkline up`. Jobs that are to be caught at work crawl a site that answers no more than it is told.
+`silkline up`. Jobs that must not end too soon crawl a site that holds back its answers.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from tests.support.stack import StackProcess, own_stack
 from tests.support.waiting import quickest, wait_until
 from tests.support.worker import Queue, WorkerProcess
 
-# No lease ends by itself, unless a test says so: then after a few seconds.
+# Leases do not expire during a test, unless it sets a shorter time.
 HEARTBEAT_SECONDS, STALE_SECONDS = 1, 120
 SOON_STALE_SECONDS = 5
 
-# Half a second of work for one runner, and more than a test waits for.
+# Half a second of work for one runner; and a page that takes longer than any test.
 SHORT = {'pages': 20, 'links': 5, 'delay_ms': 50}
 STUCK = {'pages': 4, 'links': 5, 'slow': 3, 'slow_ms': 300_000}
 
@@ -48,7 +48,7 @@ def stack() -> Iterator[StackProcess]:
 
 @pytest.fixture
 def queue(stack: StackProcess) -> Iterator[Queue]:
-    """The queue, with nothing in it that another test has left."""
+    """The queue, without open jobs of other tests."""
     queue = Queue(stack)
     set_pace(queue, HEARTBEAT_SECONDS, STALE_SECONDS)
     yield queue
@@ -78,25 +78,25 @@ def is_gone(pids: set[int]) -> bool:
 
 
 def is_idle(worker: WorkerProcess) -> bool:
-    """Whether all that it has is a process for the next job."""
+    """Whether its only child is the process for the next job."""
     return not worker.runners() and len(worker.children()) == 1
 
 
 @dataclass(frozen=True)
 class Crawl:
-    """A job over a site of `PAGES` pages that answers `answered` requests, until it is let go."""
+    """A job over a site of `PAGES` pages that holds back its answers after the first `answered`."""
 
     job: str
     site: Site
     answered: int
 
     def wait_until_held(self) -> None:
-        wait_until(lambda: len(self.site.log) > self.answered, what='a request that has to wait')
+        wait_until(lambda: len(self.site.log) > self.answered, what='a request that is held back')
 
 
 @contextmanager
 def held_crawls(queue: Queue, count: int, *, answered: int = 8) -> Generator[list[Crawl]]:
-    """Jobs that are at work for as long as the test likes; each has saved a few pages by then."""
+    """Jobs that run as long as the test needs, with a few pages each to save."""
     links = {number: range(5 * number + 1, min(5 * number + 6, PAGES)) for number in range(PAGES)}
     pages = {
         f'/{number or ""}': page(*(f'/{below}' for below in links[number]), text=f'No. {number}.')
@@ -119,44 +119,44 @@ def held_crawl(queue: Queue, *, answered: int = 8) -> Generator[Crawl]:
         yield crawl
 
 
-def wait_until_at_work(queue: Queue, *crawls: Crawl) -> None:
+def wait_until_running(queue: Queue, *crawls: Crawl) -> None:
     for crawl in crawls:
         crawl.wait_until_held()
         queue.wait_for_pages(crawl.answered - 2, crawl.job)
 
 
-# A runner is there before its job
+# A runner is started before its job
 
 
-def test_a_worker_with_a_free_slot_has_a_process_waiting_and_leaves_none(
+def test_a_worker_with_a_free_slot_keeps_a_process_ready_and_ends_it_on_exit(
     queue: Queue, directory: Path
 ) -> None:
     with run_worker(queue, directory, '--slots', '1') as worker:
-        wait_until(lambda: is_idle(worker), what='a process that waits')
+        wait_until(lambda: is_idle(worker), what='a process that waits for a job')
         [ahead] = worker.children()
         job = queue.enqueue(**STUCK)
         queue.wait_for_pages(3, job)
         assert worker.children() == worker.runners() == {ahead}
 
         queue.control(job, 'cancel')
-        wait_until(lambda: is_idle(worker), what='the next one')
+        wait_until(lambda: is_idle(worker), what='the next process')
         [ahead] = worker.children()
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
     assert is_gone({ahead})
 
 
-# A runner dies
+# A runner is killed
 
 
-def test_a_killed_runner_gives_its_job_back_at_once_and_disturbs_no_other(
+def test_the_job_of_a_killed_runner_is_retried_and_no_other_is_affected(
     queue: Queue, directory: Path
 ) -> None:
     with run_worker(queue, directory, *LOOPBACK) as worker, held_crawl(queue) as hit:
-        wait_until_at_work(queue, hit)
+        wait_until_running(queue, hit)
         [runner] = worker.wait_for_runners(1)
         with held_crawl(queue) as other:
-            wait_until_at_work(queue, other)
+            wait_until_running(queue, other)
 
             os.kill(runner, signal.SIGKILL)
             wait_until(lambda: queue.job(hit.job)['error_code'], what='the error')
@@ -171,7 +171,7 @@ def test_a_killed_runner_gives_its_job_back_at_once_and_disturbs_no_other(
     assert queue.job(other.job)['attempt'] == 1
 
 
-def test_a_killed_runner_without_retries_left_fails_its_job_with_its_code(
+def test_a_killed_runner_without_retries_left_fails_its_job_at_once(
     queue: Queue, directory: Path
 ) -> None:
     with run_worker(queue, directory) as worker:
@@ -190,7 +190,7 @@ def test_a_killed_runner_without_retries_left_fails_its_job_with_its_code(
         assert quickest(seconds_to_fail, within_seconds=2) < 2
 
 
-def test_a_page_that_kills_its_process_is_convicted_and_its_job_goes_on(
+def test_a_page_that_kills_its_runner_fails_and_its_job_completes(
     queue: Queue, directory: Path
 ) -> None:
     poisoned = queue.enqueue(pages=5, links=5, crash='SIGSEGV', crash_at=2)
@@ -199,12 +199,12 @@ def test_a_page_that_kills_its_process_is_convicted_and_its_job_goes_on(
         queue.wait_for('completed', poisoned, fine)
         assert not worker.has_ended
 
-    told = queue.progress(poisoned)
-    assert (told['pages_done'], told['pages_failed']) == (4, 1)
+    progress = queue.progress(poisoned)
+    assert (progress['pages_done'], progress['pages_failed']) == (4, 1)
     queue.assert_complete_once(fine, pages=20)
 
 
-def test_a_worker_without_descriptors_fails_the_job_as_start_and_lives_on(
+def test_a_worker_without_descriptors_fails_the_job_as_start_and_keeps_running(
     queue: Queue, directory: Path
 ) -> None:
     with run_worker(queue, directory, '--slots', '1') as worker:
@@ -213,16 +213,16 @@ def test_a_worker_without_descriptors_fails_the_job_as_start_and_lives_on(
         most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
         highest = max(int(path.name) for path in Path(f'/proc/{worker.pid}/fd').iterdir())
         resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (highest + 3, most[1]))
-        # Its process is not one that was started ahead.
+        # A job with a browser does not take the process that was started ahead.
         payload = {'url': 'https://browser.example/', 'fetcher': 'browser'}
         job = queue.stack.rpc('enqueue_crawl_job', p_payload=payload)[0]['id']
-        wait_until(lambda: queue.job(job)['error_code'] == 'start', what='start')
+        wait_until(lambda: queue.job(job)['error_code'] == 'start', what='the error code start')
 
         resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, most)
         queue.wait_for('completed', queue.enqueue(**SHORT))
 
 
-def test_a_worker_without_a_single_descriptor_left_lives_on(queue: Queue, directory: Path) -> None:
+def test_a_worker_without_any_free_descriptor_keeps_running(queue: Queue, directory: Path) -> None:
     with run_worker(queue, directory) as worker:
         worker.wait_for_output('slots')
         job = queue.enqueue(**SHORT)
@@ -231,17 +231,17 @@ def test_a_worker_without_a_single_descriptor_left_lives_on(queue: Queue, direct
         resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, most[1]))
         seen = {row['last_seen_at'] for row in queue.stack.rpc('list_crawl_workers')}
 
-        def has_beaten() -> bool:
+        def has_sent_heartbeats() -> bool:
             assert not worker.has_ended, worker.output
             seen.update(row['last_seen_at'] for row in queue.stack.rpc('list_crawl_workers'))
             return len(seen) > 3
 
-        wait_until(has_beaten, what='two more heartbeats')
+        wait_until(has_sent_heartbeats, what='two more heartbeats')
         resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, most)
         queue.wait_for('completed', queue.enqueue(**SHORT))
 
 
-def test_a_runner_that_says_too_much_does_not_fill_the_log(queue: Queue, directory: Path) -> None:
+def test_a_runner_that_logs_too_much_does_not_fill_the_log(queue: Queue, directory: Path) -> None:
     job = queue.enqueue(pages=3, crash='chat:20000')
     with run_worker(queue, directory) as worker:
         queue.wait_for('completed', job)
@@ -251,19 +251,19 @@ def test_a_runner_that_says_too_much_does_not_fill_the_log(queue: Queue, directo
         assert worker.output.count('no more follow') == 1
 
 
-# The worker dies
+# The worker is killed
 
 
-def test_a_killed_worker_that_is_started_again_runs_its_jobs_at_once(
+def test_a_killed_worker_that_is_restarted_runs_its_jobs_at_once(
     queue: Queue, directory: Path
 ) -> None:
     with held_crawls(queue, 2) as crawls:
         jobs = [crawl.job for crawl in crawls]
         with run_worker(queue, directory, *LOOPBACK) as worker:
-            wait_until_at_work(queue, *crawls)
+            wait_until_running(queue, *crawls)
             runners = worker.runners()
             worker.kill()
-        wait_until(lambda: is_gone(runners), what='the end of the runners')
+        wait_until(lambda: is_gone(runners), what='the runners to end')
         saved = {job: queue.finished(job) for job in jobs}
 
         with run_worker(queue, directory, *LOOPBACK):
@@ -278,19 +278,19 @@ def test_a_killed_worker_that_is_started_again_runs_its_jobs_at_once(
         assert saved[job].items() <= queue.finished(job).items()
 
 
-def test_a_killed_workers_jobs_go_to_another_once_they_are_stale(
+def test_another_worker_takes_the_jobs_of_a_killed_one_once_they_are_stale(
     queue: Queue, directory: Path
 ) -> None:
     with (
         held_crawl(queue) as crawl,
         run_worker(queue, directory / 'one', *LOOPBACK) as worker,
     ):
-        wait_until_at_work(queue, crawl)
+        wait_until_running(queue, crawl)
         runners = worker.runners()
         with run_worker(queue, directory / 'two', *LOOPBACK) as other:
             other.wait_for_output('slots')
             worker.kill()
-            wait_until(lambda: is_gone(runners), what='the end of the runners')
+            wait_until(lambda: is_gone(runners), what='the runners to end')
             assert queue.status(crawl.job) == 'processing'
             queue.stack.execute(
                 "update crawl_jobs set last_heartbeat = now() - interval '1 hour',"
@@ -304,7 +304,7 @@ def test_a_killed_workers_jobs_go_to_another_once_they_are_stale(
     queue.assert_complete_once(crawl.job, pages=PAGES)
 
 
-def test_a_wrong_key_does_not_cost_the_notes_of_a_killed_worker(
+def test_a_start_with_a_wrong_key_keeps_the_lease_file_of_a_killed_worker(
     queue: Queue, directory: Path
 ) -> None:
     job = queue.enqueue(**STUCK)
@@ -327,29 +327,29 @@ def test_a_wrong_key_does_not_cost_the_notes_of_a_killed_worker(
     assert quickest(seconds_to_run_again, within_seconds=5) < 5
 
 
-def test_a_damaged_note_still_gives_back_what_can_be_read(queue: Queue, directory: Path) -> None:
+def test_the_readable_leases_of_a_damaged_lease_file_are_released(
+    queue: Queue, directory: Path
+) -> None:
     job = queue.enqueue(**STUCK)
     with run_worker(queue, directory) as worker:
         queue.wait_for_pages(3, job)
         worker.kill()
-    [note] = directory.iterdir()
-    note.write_bytes(note.read_bytes() + b'\xff' * 37 + b'01a1e38a-6f1d')
+    [lease_file] = directory.iterdir()
+    lease_file.write_bytes(lease_file.read_bytes() + b'\xff' * 37 + b'01a1e38a-6f1d')
 
     with run_worker(queue, directory):
         wait_until(lambda: queue.job(job)['attempt'] == 2, what='a second attempt')
-        wait_until(lambda: not note.exists(), what='the end of the note')
+        wait_until(lambda: not lease_file.exists(), what='the lease file to be deleted')
 
 
-# A job that nobody can read
+# A job that cannot be read
 
 
-def test_a_job_that_cannot_be_read_fails_and_holds_up_no_other(
-    queue: Queue, directory: Path
-) -> None:
+def test_a_job_that_cannot_be_read_fails_and_delays_no_other(queue: Queue, directory: Path) -> None:
     queue.stack.execute("update crawl_settings set plugin_kinds = '{bulky}'", [])
     first = queue.enqueue(**SHORT)
     queue.stack.rpc('enqueue_crawl_job', p_kind='bulky', p_payload={})
-    # A few bytes in the database; written out, more digits than Python reads.
+    # A few bytes in the database, but as JSON more digits than Python accepts.
     queue.stack.execute(
         "update crawl_jobs set payload = %s where kind = 'bulky'", ['{"size": 1e5000}']
     )
@@ -362,17 +362,19 @@ def test_a_job_that_cannot_be_read_fails_and_holds_up_no_other(
     assert [queue.job(job)['attempt'] for job in (first, second)] == [1, 1]
 
 
-# The worker freezes
+# The worker is frozen
 
 
-def test_a_frozen_worker_that_wakes_up_late_changes_nothing(queue: Queue, directory: Path) -> None:
+def test_a_frozen_worker_that_resumes_too_late_changes_nothing(
+    queue: Queue, directory: Path
+) -> None:
     set_pace(queue, HEARTBEAT_SECONDS, SOON_STALE_SECONDS)
     with (
         held_crawl(queue) as crawl,
         run_worker(queue, directory / 'one', *LOOPBACK) as frozen,
     ):
         job = crawl.job
-        wait_until_at_work(queue, crawl)
+        wait_until_running(queue, crawl)
         runners = frozen.runners()
         frozen.send(signal.SIGSTOP)
         crawl.site.answer_all()
@@ -382,7 +384,7 @@ def test_a_frozen_worker_that_wakes_up_late_changes_nothing(queue: Queue, direct
         before = queue.job(job), queue.finished(job)
 
         frozen.send(signal.SIGCONT)
-        wait_until(lambda: is_gone(runners), what='the end of its runners')
+        wait_until(lambda: is_gone(runners), what='its runners to end')
         frozen.wait_for_output(f'job {job}: lost')
         later = queue.enqueue(**SHORT)
         queue.wait_for('completed', later)
@@ -391,20 +393,20 @@ def test_a_frozen_worker_that_wakes_up_late_changes_nothing(queue: Queue, direct
         queue.assert_complete_once(job, pages=PAGES)
 
 
-# The worker is told to stop
+# The worker is stopped
 
 
-def test_sigterm_hands_in_four_jobs_and_another_worker_goes_on_where_they_were(
+def test_sigterm_saves_and_releases_four_jobs_and_another_worker_continues_them(
     queue: Queue, directory: Path
 ) -> None:
     with held_crawls(queue, 4) as crawls:
         jobs = [crawl.job for crawl in crawls]
         with run_worker(queue, directory / 'one', *LOOPBACK) as worker:
-            wait_until_at_work(queue, *crawls)
+            wait_until_running(queue, *crawls)
             worker.send(signal.SIGTERM)
             worker.wait_for_output('to release')
             for crawl in crawls:
-                # What is open is waited for.
+                # The worker waits for open requests.
                 crawl.site.answer_only(len(crawl.site.log))
             assert worker.wait() == 0
         for job in jobs:
@@ -424,7 +426,7 @@ def test_sigterm_hands_in_four_jobs_and_another_worker_goes_on_where_they_were(
         assert queue.job(job)['retry_count'] == 0
 
 
-def test_a_page_that_outlasts_the_grace_is_cut_off_and_its_job_released(
+def test_a_job_whose_page_takes_longer_than_the_grace_period_is_released(
     queue: Queue, directory: Path
 ) -> None:
     job = queue.enqueue(**STUCK)
@@ -437,7 +439,7 @@ def test_a_page_that_outlasts_the_grace_is_cut_off_and_its_job_released(
     assert (row['status'], row['retry_count'], row['worker_id']) == ('pending', 0, None)
 
 
-def test_a_second_sigterm_ends_at_once_and_the_next_worker_takes_over(
+def test_a_second_sigterm_exits_at_once_and_the_next_worker_takes_over(
     queue: Queue, directory: Path
 ) -> None:
     job = queue.enqueue(**STUCK)
@@ -448,17 +450,19 @@ def test_a_second_sigterm_ends_at_once_and_the_next_worker_takes_over(
         worker.wait_for_output('to release')
         worker.send(signal.SIGTERM)
         assert worker.wait() == 130
-    wait_until(lambda: is_gone({runner}), what='the end of its runner')
+    wait_until(lambda: is_gone({runner}), what='its runner to end')
 
     with run_worker(queue, directory):
         wait_until(lambda: queue.job(job)['attempt'] == 2, what='a second attempt')
 
 
-# Users press buttons
+# Users cancel, pause, resume and stop jobs
 
 
-def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory: Path) -> None:
-    # By a message: the next heartbeat would be too late.
+def test_the_process_of_a_cancelled_job_ends_within_two_seconds(
+    queue: Queue, directory: Path
+) -> None:
+    # By a live message: the next heartbeat would be too late.
     set_pace(queue, 30, 120)
     seconds: list[float] = []
     with run_worker(queue, directory, '--slots', '1') as worker:
@@ -466,24 +470,24 @@ def test_a_cancelled_jobs_process_is_gone_in_two_seconds(queue: Queue, directory
             job = queue.enqueue(**STUCK)
             [runner] = worker.wait_for_runners(1)
             queue.wait_for('processing', job)
-            pressed_at = time.monotonic()
+            called_at = time.monotonic()
             queue.control(job, 'cancel')
-            wait_until(lambda: is_gone({runner}), what='the end of the runner')  # noqa: B023
-            seconds.append(time.monotonic() - pressed_at)
-            wait_until(lambda: not queue.progress(job)['is_saving'], what='the lease')  # noqa: B023
+            wait_until(lambda: is_gone({runner}), what='the runner to end')  # noqa: B023
+            seconds.append(time.monotonic() - called_at)
+            wait_until(lambda: not queue.progress(job)['is_saving'], what='the lease to end')  # noqa: B023
     seconds.sort()
     print(f'cancel: p50 {seconds[10]:.3f} s, p90 {seconds[18]:.3f} s, longest {seconds[20]:.3f} s')
 
-    # The longest may be the machine's doing.
+    # A busy machine may delay single ones.
     assert seconds[18] < 2
 
 
-def test_a_paused_job_is_saved_and_goes_on_where_it_was(queue: Queue, directory: Path) -> None:
+def test_a_paused_job_is_saved_and_continues_when_resumed(queue: Queue, directory: Path) -> None:
     with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK) as worker:
         job = crawl.job
-        wait_until_at_work(queue, crawl)
+        wait_until_running(queue, crawl)
         queue.control(job, 'pause')
-        wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
+        wait_until(lambda: not queue.progress(job)['is_saving'], what='the job to be saved')
         row = queue.job(job)
         assert (row['status'], row['worker_id']) == ('paused', None)
         assert worker.runners() == set()
@@ -504,12 +508,12 @@ def test_a_pause_does_not_wait_for_a_slow_page(queue: Queue, directory: Path) ->
         def seconds_to_pause() -> float:
             job = queue.enqueue(**STUCK)
             queue.wait_for_pages(3, job)
-            pressed_at = time.monotonic()
+            called_at = time.monotonic()
             queue.control(job, 'pause')
-            wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
+            wait_until(lambda: not queue.progress(job)['is_saving'], what='the job to be saved')
             assert queue.status(job) == 'paused'
             assert len(queue.finished(job)) == 3
-            return time.monotonic() - pressed_at
+            return time.monotonic() - called_at
 
         assert quickest(seconds_to_pause, within_seconds=3) < 3
 
@@ -520,7 +524,7 @@ def test_pausing_and_resuming_in_quick_succession_loses_nothing(
     set_pace(queue, 10, 120)
     with held_crawl(queue, answered=2) as crawl, run_worker(queue, directory, *LOOPBACK):
         for count in range(2, 14, 2):
-            wait_until(lambda count=count: len(crawl.site.log) > count, what='a request more')
+            wait_until(lambda count=count: len(crawl.site.log) > count, what='one more request')
             queue.control(crawl.job, 'pause')
             queue.control(crawl.job, 'resume')
             crawl.site.answer_only(count + 2)
@@ -529,51 +533,53 @@ def test_pausing_and_resuming_in_quick_succession_loses_nothing(
     queue.assert_complete_once(crawl.job, pages=PAGES)
 
 
-def test_a_stopped_job_keeps_what_it_has(queue: Queue, directory: Path) -> None:
+def test_a_stopped_job_keeps_its_pages(queue: Queue, directory: Path) -> None:
     with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK):
-        wait_until_at_work(queue, crawl)
+        wait_until_running(queue, crawl)
         queue.control(crawl.job, 'stop')
-        wait_until(lambda: not queue.progress(crawl.job)['is_saving'], what='saved')
+        wait_until(lambda: not queue.progress(crawl.job)['is_saving'], what='the job to be saved')
 
     assert queue.status(crawl.job) == 'stopped'
     assert 5 <= len(queue.finished(crawl.job)) < PAGES
 
 
-# Live
+# Live progress
 
 
-def test_progress_that_is_told_counts_the_whole_job(queue: Queue, directory: Path) -> None:
-    """Also after a pause: it can be laid over a snapshot."""
-    told: list[Mapping[str, Any]] = []
+def test_live_progress_counts_the_whole_job(queue: Queue, directory: Path) -> None:
+    """Also after a pause, so that a client can merge it into a snapshot."""
+    messages: list[Mapping[str, Any]] = []
     with (
         held_crawl(queue) as crawl,
-        listening(queue, crawl.job, told),
+        listening(queue, crawl.job, messages),
         run_worker(queue, directory, *LOOPBACK),
     ):
         job = crawl.job
-        wait_until_at_work(queue, crawl)
-        wait_until(lambda: any(message['eta_seconds'] for message in told), what='an estimate')
+        wait_until_running(queue, crawl)
+        wait_until(lambda: any(message['eta_seconds'] for message in messages), what='an estimate')
         queue.control(job, 'pause')
-        wait_until(lambda: not queue.progress(job)['is_saving'], what='saved')
+        wait_until(lambda: not queue.progress(job)['is_saving'], what='the job to be saved')
         done = queue.progress(job)['pages_done']
         crawl.site.answer_all()
         queue.control(job, 'resume')
         queue.wait_for('completed', job)
-        wait_until(lambda: told[-1]['pages_done'] > done, what='progress to be told')
+        wait_until(lambda: messages[-1]['pages_done'] > done, what='more progress')
 
-    assert [message['seq'] for message in told] == sorted({message['seq'] for message in told})
-    assert queue.progress(job).keys() >= told[-1].keys()
+    assert [message['seq'] for message in messages] == sorted(
+        {message['seq'] for message in messages}
+    )
+    assert queue.progress(job).keys() >= messages[-1].keys()
 
 
 @contextmanager
-def listening(queue: Queue, job: str, told: list[Mapping[str, Any]]) -> Generator[None]:
-    """Keep what is told of a job, as a screen would hear it."""
+def listening(queue: Queue, job: str, messages: list[Mapping[str, Any]]) -> Generator[None]:
+    """Collect the progress messages of a job, as a user interface would."""
     project = Project(queue.stack.url, queue.stack.variables['SUPABASE_SECRET_KEY'], is_local=True)
     joined = threading.Event()
 
     def hear(event: str, payload: Mapping[str, Any]) -> None:
         if event == 'progress':
-            told.append(payload)
+            messages.append(payload)
 
     async def run() -> None:
         await listen(project, f'crawl_job:{job}', hear, on_joined=lambda _: joined.set())
@@ -583,7 +589,7 @@ def listening(queue: Queue, job: str, told: list[Mapping[str, Any]]) -> Generato
     thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait([task])))
     thread.start()
     try:
-        assert joined.wait(60), 'nobody joins'
+        assert joined.wait(60), 'the channel was not joined'
         yield
     finally:
         loop.call_soon_threadsafe(task.cancel)
@@ -591,20 +597,20 @@ def listening(queue: Queue, job: str, told: list[Mapping[str, Any]]) -> Generato
         loop.close()
 
 
-# What the worker stands on falls
+# The database or the API fails
 
 
-def test_a_worker_outlives_the_database(queue: Queue, directory: Path) -> None:
+def test_a_worker_survives_a_crash_of_the_database(queue: Queue, directory: Path) -> None:
     with (
         held_crawls(queue, 2) as crawls,
         run_worker(queue, directory, *LOOPBACK) as worker,
     ):
         jobs = [crawl.job for crawl in crawls]
-        wait_until_at_work(queue, *crawls)
-        note = queue.stack.directory / 'postgres/data/postmaster.pid'
-        server = int(note.read_text().split()[0])
+        wait_until_running(queue, *crawls)
+        pid_file = queue.stack.directory / 'postgres/data/postmaster.pid'
+        server = int(pid_file.read_text().split()[0])
         os.kill(server, signal.SIGKILL)
-        wait_until(lambda: is_gone({server}), what='the end of the database')
+        wait_until(lambda: is_gone({server}), what='the database to end')
         for crawl in crawls:
             crawl.site.answer_all()
         queue.wait_for('completed', *jobs)
@@ -614,13 +620,13 @@ def test_a_worker_outlives_the_database(queue: Queue, directory: Path) -> None:
         assert queue.job(job)['attempt'] == 1
 
 
-def test_a_worker_outlives_the_whole_stack(queue: Queue, directory: Path) -> None:
+def test_a_worker_survives_a_restart_of_the_whole_stack(queue: Queue, directory: Path) -> None:
     with (
         held_crawls(queue, 2) as crawls,
         run_worker(queue, directory, *LOOPBACK) as worker,
     ):
         jobs = [crawl.job for crawl in crawls]
-        wait_until_at_work(queue, *crawls)
+        wait_until_running(queue, *crawls)
         queue.stack.end(signal.SIGKILL)
         for crawl in crawls:
             crawl.site.answer_all()
@@ -634,18 +640,18 @@ def test_a_worker_outlives_the_whole_stack(queue: Queue, directory: Path) -> Non
         assert queue.job(job)['attempt'] == 1
 
 
-def test_a_worker_that_is_cut_off_ends_its_runners_before_its_leases_end(
+def test_a_worker_without_the_api_kills_its_runners_before_its_leases_expire(
     queue: Queue, directory: Path
 ) -> None:
-    # A quarter of it is the margin, and that is enough for a busy machine.
+    # A quarter of it is the margin, enough for a busy machine.
     set_pace(queue, HEARTBEAT_SECONDS, 8)
     with held_crawl(queue) as crawl, run_worker(queue, directory, *LOOPBACK) as worker:
-        wait_until_at_work(queue, crawl)
+        wait_until_running(queue, crawl)
         runners = worker.runners()
-        # Frozen, it takes connections and answers none: the worst way to be away.
+        # Frozen, it accepts connections and answers nothing: the worst kind of failure.
         os.kill(queue.stack.pid, signal.SIGSTOP)
         try:
-            wait_until(lambda: is_gone(runners), seconds=8, what='their end')
+            wait_until(lambda: is_gone(runners), seconds=8, what='the runners to end')
         finally:
             os.kill(queue.stack.pid, signal.SIGCONT)
         crawl.site.answer_all()
@@ -654,12 +660,12 @@ def test_a_worker_that_is_cut_off_ends_its_runners_before_its_leases_end(
     queue.assert_complete_once(crawl.job, pages=PAGES)
 
 
-def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
+def test_a_worker_without_the_api_stops_in_time_and_leaves_a_lease_file(
     queue: Queue, directory: Path
 ) -> None:
     with held_crawl(queue) as crawl:
         with run_worker(queue, directory, '--grace', '2', *LOOPBACK) as worker:
-            wait_until_at_work(queue, crawl)
+            wait_until_running(queue, crawl)
             os.kill(queue.stack.pid, signal.SIGSTOP)
             try:
                 worker.send(signal.SIGTERM)
@@ -677,7 +683,7 @@ def test_a_worker_that_is_cut_off_still_stops_in_time_and_leaves_a_note(
 # Many jobs, many workers
 
 
-def test_many_jobs_leave_no_zombie_and_no_descriptor(queue: Queue, directory: Path) -> None:
+def test_many_jobs_leave_no_zombie_and_no_open_descriptor(queue: Queue, directory: Path) -> None:
     with run_worker(queue, directory) as worker:
         queue.wait_for('completed', *[queue.enqueue(pages=3) for _ in range(4)])
         wait_until(lambda: is_idle(worker), what='an idle worker')
@@ -685,8 +691,8 @@ def test_many_jobs_leave_no_zombie_and_no_descriptor(queue: Queue, directory: Pa
         jobs = [queue.enqueue(pages=3) for _ in range(24)]
         queue.wait_for('completed', *jobs)
 
-        wait_until(lambda: is_idle(worker), what='no other child, dead or alive')
-        wait_until(lambda: len(worker.descriptors()) <= before, what='its descriptors')
+        wait_until(lambda: is_idle(worker), what='all other children to be reaped')
+        wait_until(lambda: len(worker.descriptors()) <= before, what='its descriptors to be closed')
     for job in jobs:
         queue.assert_complete_once(job, pages=3)
 
@@ -707,7 +713,7 @@ def test_two_workers_share_a_queue_and_run_no_job_twice(queue: Queue, directory:
     assert list(directory.iterdir()) == []
 
 
-def test_once_is_one_job(queue: Queue, directory: Path) -> None:
+def test_once_runs_exactly_one_job(queue: Queue, directory: Path) -> None:
     jobs = [queue.enqueue(pages=3) for _ in range(2)]
     with run_worker(queue, directory, '--once') as worker:
         assert worker.wait() == 0
@@ -715,11 +721,11 @@ def test_once_is_one_job(queue: Queue, directory: Path) -> None:
     assert [queue.status(job) for job in jobs] == ['completed', 'pending']
 
 
-def test_a_worker_that_has_ended_is_not_waited_for(queue: Queue, directory: Path) -> None:
+def test_a_worker_that_has_ended_is_no_longer_listed(queue: Queue, directory: Path) -> None:
     with run_worker(queue, directory) as worker:
         worker.wait_for_output('slots')
         worker_id = worker.output.partition('worker ')[2].partition(':')[0]
-        wait_until(lambda: worker_id in fleet(queue), what='the worker to be known')
+        wait_until(lambda: worker_id in fleet(queue), what='the worker to be listed')
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
 
@@ -733,7 +739,7 @@ def fleet(queue: Queue) -> set[str]:
 # At the start
 
 
-def test_a_worker_that_reaches_no_api_says_so_and_ends_with_3(
+def test_a_worker_that_cannot_reach_the_api_says_so_and_exits_with_3(
     queue: Queue, directory: Path
 ) -> None:
     variables = {'SUPABASE_URL': 'http://127.0.0.1:9', 'SUPABASE_SECRET_KEY': 'sb_secret_x'}
@@ -744,7 +750,7 @@ def test_a_worker_that_reaches_no_api_says_so_and_ends_with_3(
         assert 'Traceback' not in worker.output
 
 
-def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
+def test_a_worker_with_a_wrong_key_exits_with_1_and_does_not_print_it(
     queue: Queue, directory: Path
 ) -> None:
     key = f'sb_secret_{uuid4().hex}'
@@ -757,7 +763,9 @@ def test_a_worker_with_a_wrong_key_ends_with_1_and_does_not_show_it(
         assert 'Traceback' not in worker.output
 
 
-def test_a_state_directory_that_cannot_be_made_is_named(queue: Queue, directory: Path) -> None:
+def test_the_error_names_a_state_directory_that_cannot_be_created(
+    queue: Queue, directory: Path
+) -> None:
     (directory / 'file').touch()
     with run_worker(queue, directory / 'file') as worker:
         assert worker.wait() == 2
@@ -769,7 +777,9 @@ def test_a_state_directory_that_cannot_be_made_is_named(queue: Queue, directory:
 # The key
 
 
-def test_a_runner_has_no_key_and_nothing_open_but_its_pipes(queue: Queue, directory: Path) -> None:
+def test_a_runner_of_a_worker_has_no_key_and_nothing_open_but_its_pipes(
+    queue: Queue, directory: Path
+) -> None:
     key = queue.stack.variables['SUPABASE_SECRET_KEY']
     variables = {'SUPABASE_URL': queue.stack.url, 'SUPABASE_SECRET_KEY': key}
     with run_worker(queue, directory, variables=variables) as worker:
@@ -785,6 +795,6 @@ def test_a_runner_has_no_key_and_nothing_open_but_its_pipes(queue: Queue, direct
         assert key.encode() not in (home / 'cmdline').read_bytes()
         assert b'SUPABASE' not in (home / 'environ').read_bytes()
         assert [name for name in opened if name.startswith('/')] in ([], ['/dev/null'])
-        # Two ends of the event loop's own pair, none of the worker's connections.
+        # The two ends of the event loop's socket pair, none of the worker's connections.
         assert len(sockets) <= 2
         assert not [inode for inode in sockets if f' {inode} ' in inet]
