@@ -1,7 +1,7 @@
 """The project under test, its users and its clients.
 
-Locally one gateway serves the whole run, on a server and a port of its own; each test keeps to its
-own jobs and topics, as it must on a real project.
+Locally, one gateway with its own server and port serves the whole run. Each test uses its own jobs
+and topics, as it must on a real project.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.support.project import (
 from tests.support.rest_clients import REST_CLIENTS, Rest
 from tests.support.servers import Missing, Server, make_server
 
-# What `silkline up` runs. Others: --postgres 17
+# The version that `silkline up` runs. Others: --postgres 17
 DEFAULT_VERSIONS = (18,)
 
 
@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine on a loop of its own."""
+    """Run a test that is a coroutine on its own event loop."""
     test = pyfuncitem.function
     if not inspect.iscoroutinefunction(test):
         return None
@@ -73,7 +73,7 @@ def project(request: pytest.FixtureRequest) -> Iterator[Project]:
 
 @pytest.fixture(scope='session')
 def javascript() -> Iterator[Callable[[], JavaScript]]:
-    """Node with supabase-js, started when first asked for."""
+    """Node with supabase-js, started at its first use."""
     with ExitStack() as closing:
 
         @cache
@@ -103,12 +103,12 @@ def live(
 
 @pytest.fixture(scope='session')
 def function(project: Project) -> Iterator[Callable[[str], str]]:
-    """The full name of a function of functions.sql."""
+    """Returns the full name of a function of functions.sql."""
     with functions(project) as name:
         yield name
 
 
-# Few users, for the whole run: a hosted project takes 30 sign-ins in five minutes.
+# Few users for the whole run: a hosted project allows 30 sign-ins in five minutes.
 
 
 @pytest.fixture(scope='session')
@@ -123,7 +123,7 @@ def stranger(project: Project) -> User:
 
 @pytest.fixture
 def worker_id(project: Project) -> Iterator[str]:
-    """A worker that the fleet forgets after the test."""
+    """A worker that is removed from the registry after the test."""
     session = project.own_session()
     worker_id = str(uuid4())
     yield worker_id

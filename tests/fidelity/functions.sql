@@ -1,7 +1,7 @@
 -- Functions of every shape and error class that the fidelity tests call.
 --
--- silkline_test is replaced by a prefix of the run, so that two runs on one project do not meet.
--- They write no table but the one below, and are dropped at the end: tests/support/project.py.
+-- silkline_test is replaced by a prefix of the run, so that two runs on one project do not collide.
+-- They write to no table but the one below, and are dropped at the end: tests/support/project.py.
 
 create table public.silkline_test_things (
   id integer primary key,
@@ -202,7 +202,7 @@ as $$
   values (p_id, 'inserted');
 $$;
 
--- Through the other one: plpgsql itself refuses an INSERT written in a stable function.
+-- Through the other function: plpgsql itself refuses an INSERT in a stable function.
 create function public.silkline_test_insert_stably(p_id integer)
   returns void
   language plpgsql

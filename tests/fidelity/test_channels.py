@@ -1,4 +1,4 @@
-"""Channels: who may join, and what clients tell each other on them."""
+"""Channels: who may join, and what clients send to each other on them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from tests.support.project import Project, User
 PAYLOAD = {'text': 'Grüße \U0001f577', 'deep': [{'n': 1.5}, None, True]}
 
 pair = pytest.mark.parametrize(
-    ('speaks', 'hears'),
+    ('sender_client', 'receiver_client'),
     [
         ('realtime-py', 'supabase-js'),
         ('supabase-js', 'realtime-py'),
@@ -47,134 +47,140 @@ async def join_private(client: LiveClient, topic: str, broadcast: Options | None
 
 @pair
 async def test_a_broadcast_goes_from_client_to_client(
-    project: Project, javascript: Callable[[], JavaScript], speaks: str, hears: str
+    project: Project, javascript: Callable[[], JavaScript], sender_client: str, receiver_client: str
 ) -> None:
     topic = public_topic()
     key = project.publishable_key
     async with (
-        Live(speaks, project, javascript).connect(key) as speaker,
-        Live(hears, project, javascript).connect(key) as hearer,
+        Live(sender_client, project, javascript).connect(key) as sender,
+        Live(receiver_client, project, javascript).connect(key) as receiver,
     ):
-        heard = await join_public(hearer, topic)
-        said = await join_public(speaker, topic)
+        channel = await join_public(receiver, topic)
+        sending = await join_public(sender, topic)
 
-        await speaker.send(said, 'greeting', PAYLOAD)
+        await sender.send(sending, 'greeting', PAYLOAD)
 
-        assert await heard.hear() == Broadcast('greeting', PAYLOAD)
+        assert await channel.receive() == Broadcast('greeting', PAYLOAD)
 
 
 @pair
 async def test_broadcasts_of_one_client_keep_their_order(
-    project: Project, javascript: Callable[[], JavaScript], speaks: str, hears: str
+    project: Project, javascript: Callable[[], JavaScript], sender_client: str, receiver_client: str
 ) -> None:
     topic = public_topic()
     key = project.publishable_key
     async with (
-        Live(speaks, project, javascript).connect(key) as speaker,
-        Live(hears, project, javascript).connect(key) as hearer,
+        Live(sender_client, project, javascript).connect(key) as sender,
+        Live(receiver_client, project, javascript).connect(key) as receiver,
     ):
-        heard = await join_public(hearer, topic)
-        said = await join_public(speaker, topic)
+        channel = await join_public(receiver, topic)
+        sending = await join_public(sender, topic)
 
         for n in range(20):
-            await speaker.send(said, 'count', {'n': n})
+            await sender.send(sending, 'count', {'n': n})
 
-        assert [told.payload['n'] for told in await heard.hear_all(20)] == list(range(20))
+        assert [broadcast.payload['n'] for broadcast in await channel.receive_all(20)] == list(
+            range(20)
+        )
 
 
 @pair
-async def test_the_service_speaks_to_the_owner_of_a_job(
+async def test_a_broadcast_of_the_service_reaches_the_owner_of_a_job(
     project: Project,
     javascript: Callable[[], JavaScript],
     owner: User,
     *,
-    speaks: str,
-    hears: str,
+    sender_client: str,
+    receiver_client: str,
 ) -> None:
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
     async with (
-        Live(speaks, project, javascript).connect(project.secret_key) as worker,
-        Live(hears, project, javascript).connect(project.publishable_key, owner.token) as browser,
+        Live(sender_client, project, javascript).connect(project.secret_key) as worker,
+        Live(receiver_client, project, javascript).connect(
+            project.publishable_key, owner.token
+        ) as browser,
     ):
-        heard = await join_private(browser, topic)
-        said = await join_private(worker, topic)
+        channel = await join_private(browser, topic)
+        sending = await join_private(worker, topic)
 
-        await worker.send(said, 'progress', {'pages_done': 7})
+        await worker.send(sending, 'progress', {'pages_done': 7})
 
-        assert await heard.hear() == Broadcast('progress', {'pages_done': 7})
+        assert await channel.receive() == Broadcast('progress', {'pages_done': 7})
 
 
-async def test_a_sender_hears_itself_only_when_asked_to(live: Live, project: Project) -> None:
+async def test_a_sender_gets_its_own_broadcast_only_on_request(
+    live: Live, project: Project
+) -> None:
     topic = public_topic()
     async with (
-        live.connect(project.publishable_key) as talker,
+        live.connect(project.publishable_key) as first,
         live.connect(project.publishable_key) as other,
     ):
-        heard_loud = await join_public(talker, topic, {'self': True})
-        heard_quiet = await join_public(other, topic, {'self': False})
+        with_own = await join_public(first, topic, {'self': True})
+        without_own = await join_public(other, topic, {'self': False})
 
-        await talker.send(heard_loud, 'first', {})
-        assert (await heard_loud.hear()).event == 'first'
-        assert (await heard_quiet.hear()).event == 'first'
+        await first.send(with_own, 'first', {})
+        assert (await with_own.receive()).event == 'first'
+        assert (await without_own.receive()).event == 'first'
 
-        await other.send(heard_quiet, 'second', {})
-        assert (await heard_loud.hear()).event == 'second'
+        await other.send(without_own, 'second', {})
+        assert (await with_own.receive()).event == 'second'
 
-        await talker.send(heard_loud, 'third', {})
-        assert (await heard_quiet.hear()).event == 'third'
+        await first.send(with_own, 'third', {})
+        assert (await without_own.receive()).event == 'third'
 
 
-async def test_a_broadcast_is_acknowledged_when_asked_for(live: Live, project: Project) -> None:
+async def test_a_broadcast_is_acknowledged_on_request(live: Live, project: Project) -> None:
     topic = public_topic()
     async with (
-        live.connect(project.publishable_key) as speaker,
-        live.connect(project.publishable_key) as hearer,
+        live.connect(project.publishable_key) as sender,
+        live.connect(project.publishable_key) as receiver,
     ):
-        heard = await join_public(hearer, topic)
-        said = await join_public(speaker, topic, {'ack': True})
+        channel = await join_public(receiver, topic)
+        sending = await join_public(sender, topic, {'ack': True})
 
-        assert await speaker.send(said, 'greeting', {}) == 'ok'
-        assert (await heard.hear()).event == 'greeting'
+        assert await sender.send(sending, 'greeting', {}) == 'ok'
+        assert (await channel.receive()).event == 'greeting'
 
 
 async def test_one_socket_carries_many_channels(live: Live, project: Project) -> None:
     topics = [public_topic() for _ in range(10)]
     async with (
-        live.connect(project.publishable_key) as speaker,
-        live.connect(project.publishable_key) as hearer,
+        live.connect(project.publishable_key) as sender,
+        live.connect(project.publishable_key) as receiver,
     ):
-        heard = [await join_public(hearer, topic) for topic in topics]
+        channel = [await join_public(receiver, topic) for topic in topics]
         for topic in reversed(topics):
-            await speaker.post(topic, 'here', {'topic': topic})
+            await sender.post(topic, 'here', {'topic': topic})
 
-        assert [(await channel.hear()).payload['topic'] for channel in heard] == topics
+        assert [(await channel.receive()).payload['topic'] for channel in channel] == topics
 
 
 async def test_a_channel_that_was_left_can_be_joined_again(live: Live, project: Project) -> None:
     topic, other = public_topic(), public_topic()
     async with (
-        live.connect(project.publishable_key) as hearer,
-        live.connect(project.publishable_key) as speaker,
+        live.connect(project.publishable_key) as receiver,
+        live.connect(project.publishable_key) as sender,
     ):
-        stayed = await join_public(hearer, other)
-        left = await join_public(hearer, topic)
-        await hearer.leave(left)
-        await left.reach('CLOSED')
-        # The server confirms a leave twice, and realtime-py would take the second word for the
-        # new channel's: so first let it pass.
-        await speaker.post(other, 'meanwhile', {})
-        await stayed.hear()
+        stayed = await join_public(receiver, other)
+        left = await join_public(receiver, topic)
+        await receiver.leave(left)
+        await left.wait_for_state('CLOSED')
+        # The server confirms a leave twice, and realtime-py would apply the second confirmation to
+        # the new channel: wait until it has arrived.
+        await sender.post(other, 'in between', {})
+        await stayed.receive()
 
-        heard = await join_public(hearer, topic)
-        await speaker.post(topic, 'again', {})
+        channel = await join_public(receiver, topic)
+        await sender.post(topic, 'again', {})
 
-        assert (await heard.hear()).event == 'again'
+        assert (await channel.receive()).event == 'again'
 
 
 async def test_a_heartbeat_is_answered(
     project: Project, javascript: Callable[[], JavaScript]
 ) -> None:
-    """By supabase-js only: realtime-py does not look at the answer."""
+    """By supabase-js only: realtime-py does not look at the response."""
     async with Live('supabase-js', project, javascript).connect(project.publishable_key) as client:
         assert isinstance(client, JavaScriptLive)
         await join_public(client, public_topic())
@@ -185,14 +191,14 @@ async def test_a_heartbeat_is_answered(
 async def test_a_broadcast_can_be_posted(live: Live, project: Project) -> None:
     topic = public_topic()
     async with (
-        live.connect(project.publishable_key) as speaker,
-        live.connect(project.publishable_key) as hearer,
+        live.connect(project.publishable_key) as sender,
+        live.connect(project.publishable_key) as receiver,
     ):
-        heard = await join_public(hearer, topic)
+        channel = await join_public(receiver, topic)
 
-        await speaker.post(topic, 'by post: 50%', PAYLOAD)
+        await sender.post(topic, 'by post: 50%', PAYLOAD)
 
-        assert await heard.hear() == Broadcast('by post: 50%', PAYLOAD)
+        assert await channel.receive() == Broadcast('by post: 50%', PAYLOAD)
 
 
 async def test_the_service_can_post_to_a_private_channel(
@@ -203,22 +209,22 @@ async def test_the_service_can_post_to_a_private_channel(
         live.connect(project.secret_key) as worker,
         live.connect(project.publishable_key, owner.token) as browser,
     ):
-        heard = await join_private(browser, topic)
+        channel = await join_private(browser, topic)
 
         await worker.post(topic, 'progress', {'pages_done': 7}, private=True)
 
-        assert await heard.hear() == Broadcast('progress', {'pages_done': 7})
+        assert await channel.receive() == Broadcast('progress', {'pages_done': 7})
 
 
 async def test_a_batch_of_broadcasts_can_be_posted(
     live: Live, project: Project, owner: User
 ) -> None:
     open_topic, private_topic = public_topic(), f'crawl_job:{project.enqueue(owner)["id"]}'
-    async with live.connect(project.publishable_key, owner.token) as hearer:
-        heard = await join_public(hearer, open_topic)
-        heard_private = await join_private(hearer, private_topic)
+    async with live.connect(project.publishable_key, owner.token) as receiver:
+        channel = await join_public(receiver, open_topic)
+        private_channel = await join_private(receiver, private_topic)
 
-        answer = await post_batch(
+        response = await post_batch(
             project,
             project.secret_key,
             None,
@@ -229,25 +235,28 @@ async def test_a_batch_of_broadcasts_can_be_posted(
             ],
         )
 
-        assert (answer.status_code, answer.content) == (202, b'')
-        assert [told.event for told in await heard.hear_all(2)] == ['first', 'second']
-        assert await heard_private.hear() == Broadcast('third', {'n': 3})
+        assert (response.status_code, response.content) == (202, b'')
+        assert [broadcast.event for broadcast in await channel.receive_all(2)] == [
+            'first',
+            'second',
+        ]
+        assert await private_channel.receive() == Broadcast('third', {'n': 3})
 
 
-async def test_supabase_js_posts_what_it_sends_before_it_has_joined(
+async def test_supabase_js_posts_broadcasts_that_it_sends_before_joining(
     live: Live, project: Project, javascript: Callable[[], JavaScript]
 ) -> None:
     topic = public_topic()
     async with (
-        Live('supabase-js', project, javascript).connect(project.publishable_key) as speaker,
-        live.connect(project.publishable_key) as hearer,
+        Live('supabase-js', project, javascript).connect(project.publishable_key) as sender,
+        live.connect(project.publishable_key) as receiver,
     ):
-        heard = await join_public(hearer, topic)
-        assert isinstance(speaker, JavaScriptLive)
+        channel = await join_public(receiver, topic)
+        assert isinstance(sender, JavaScriptLive)
 
-        await speaker.post(topic, 'early', PAYLOAD, is_batch=True)
+        await sender.post(topic, 'early', PAYLOAD, is_batch=True)
 
-        assert await heard.hear() == Broadcast('early', PAYLOAD)
+        assert await channel.receive() == Broadcast('early', PAYLOAD)
 
 
 @pytest.mark.parametrize(
@@ -261,23 +270,23 @@ async def test_supabase_js_posts_what_it_sends_before_it_has_joined(
 async def test_a_malformed_batch_is_refused(
     project: Project, messages: list[dict[str, Any]]
 ) -> None:
-    answer = await post_batch(project, project.secret_key, None, messages)
+    response = await post_batch(project, project.secret_key, None, messages)
 
-    assert answer.status_code == 422
+    assert response.status_code == 422
 
 
 async def test_a_broadcast_needs_a_key(project: Project) -> None:
     async with httpx.AsyncClient(timeout=30) as session:
-        answer = await session.post(
+        response = await session.post(
             f'{project.url}/realtime/v1/api/broadcast',
             json={'messages': [{'topic': 't', 'event': 'e', 'payload': {}}]},
         )
 
-    assert answer.status_code == 401
+    assert response.status_code == 401
 
 
 @pytest.mark.parametrize('topic', ['crawl_job', 'crawl_user', 'crawl_workers'])
-@pytest.mark.parametrize('who', ['nobody', 'stranger'])
+@pytest.mark.parametrize('who', ['anonymous', 'stranger'])
 async def test_a_private_channel_is_refused_to_others(
     live: Live, project: Project, owner: User, stranger: User, *, topic: str, who: str
 ) -> None:
@@ -297,7 +306,7 @@ async def test_a_private_channel_is_refused_to_others(
         ), channel.reasons
 
 
-async def test_a_channel_of_a_job_that_is_not_there_is_refused(
+async def test_the_channel_of_an_unknown_job_is_refused(
     live: Live, project: Project, owner: User
 ) -> None:
     async with live.connect(project.publishable_key, owner.token) as client:
@@ -315,22 +324,24 @@ async def test_a_refused_join_leaves_other_channels_alone(
     ):
         own = await join_private(client, f'crawl_user:{owner.id}')
         foreign = await client.join(f'crawl_user:{stranger.id}', private=True)
-        await foreign.reach('CHANNEL_ERROR')
+        await foreign.wait_for_state('CHANNEL_ERROR')
 
         await service.post(own.topic, 'still', {}, private=True)
 
-        while (await own.hear()).event != 'still':
+        while (await own.receive()).event != 'still':
             pass
 
 
-async def test_the_owner_may_join_own_channels(live: Live, project: Project, owner: User) -> None:
+async def test_owners_can_join_their_own_channels(
+    live: Live, project: Project, owner: User
+) -> None:
     job_id = project.enqueue(owner)['id']
     async with live.connect(project.publishable_key, owner.token) as client:
         await join_private(client, f'crawl_job:{job_id}')
         await join_private(client, f'crawl_user:{owner.id}')
 
 
-async def test_the_service_may_join_any_channel(live: Live, project: Project, owner: User) -> None:
+async def test_the_service_can_join_any_channel(live: Live, project: Project, owner: User) -> None:
     async with live.connect(project.secret_key) as client:
         await join_private(client, f'crawl_user:{owner.id}')
         await join_private(client, 'crawl_workers')
@@ -338,7 +349,7 @@ async def test_the_service_may_join_any_channel(live: Live, project: Project, ow
 
 @pytest.fixture
 def worker_token(project: Project) -> Iterator[str]:
-    """A token of crawl_worker, where that role may use Realtime: migrations can only ask for it."""
+    """A token of crawl_worker, if that role may use Realtime, which no migration can grant."""
     token = project.own_worker_token()
     if project.database is not None:
         admin = 'supabase_admin'
@@ -359,7 +370,7 @@ def worker_token(project: Project) -> Iterator[str]:
     yield token
 
 
-async def test_a_worker_hears_commands_and_speaks_of_jobs(
+async def test_a_worker_gets_commands_and_sends_progress(
     live: Live, project: Project, owner: User, worker_token: str
 ) -> None:
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
@@ -375,12 +386,12 @@ async def test_a_worker_hears_commands_and_speaks_of_jobs(
         await worker.post(topic, 'progress', {'pages_done': 7}, private=True)
         await service.post('crawl_workers', mark, {}, private=True)
 
-        assert await progress.hear() == Broadcast('progress', {'pages_done': 7})
-        while (await commands.hear()).event != mark:
+        assert await progress.receive() == Broadcast('progress', {'pages_done': 7})
+        while (await commands.receive()).event != mark:
             pass
 
 
-async def test_a_worker_may_not_listen_to_jobs_or_command_others(
+async def test_a_worker_cannot_join_jobs_or_command_others(
     live: Live, project: Project, owner: User, worker_token: str
 ) -> None:
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
@@ -400,7 +411,7 @@ async def test_a_user_cannot_post_to_a_private_channel(
             await client.post(f'crawl_user:{owner.id}', 'forged', {}, private=True)
 
 
-async def test_what_a_user_says_on_a_private_channel_is_not_heard(
+async def test_broadcasts_of_a_user_on_a_private_channel_are_dropped(
     live: Live, project: Project, owner: User
 ) -> None:
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
@@ -409,22 +420,22 @@ async def test_what_a_user_says_on_a_private_channel_is_not_heard(
         live.connect(project.publishable_key, owner.token) as second_tab,
         live.connect(project.secret_key) as worker,
     ):
-        heard = await join_private(second_tab, topic)
-        said = await join_private(browser, topic, {'ack': True})
+        channel = await join_private(second_tab, topic)
+        sending = await join_private(browser, topic, {'ack': True})
 
-        forging = asyncio.create_task(browser.send(said, 'forged', {}, timeout_seconds=2))
+        sending_forged = asyncio.create_task(browser.send(sending, 'forged', {}, timeout_seconds=2))
         batch = [{'topic': topic, 'event': 'forged', 'payload': {}, 'private': True}]
-        # A batch is accepted whoever sends it, and what is not allowed is dropped.
-        answer = await post_batch(project, project.publishable_key, owner.token, batch)
-        assert answer.status_code == 202
-        # No acknowledgement: the client gives up waiting.
-        assert await forging == 'timed out'
+        # Every batch is accepted, and messages without permission are dropped.
+        response = await post_batch(project, project.publishable_key, owner.token, batch)
+        assert response.status_code == 202
+        # There is no acknowledgement, so the client times out.
+        assert await sending_forged == 'timed out'
         await worker.post(topic, 'progress', {}, private=True)
 
-        assert (await heard.hear()).event == 'progress'
+        assert (await channel.receive()).event == 'progress'
 
 
-async def test_a_public_channel_does_not_leak_into_a_private_one_of_its_name(
+async def test_a_public_channel_does_not_leak_into_a_private_one_of_the_same_name(
     live: Live, project: Project, owner: User
 ) -> None:
     topic = f'crawl_job:{project.enqueue(owner)["id"]}'
@@ -433,21 +444,21 @@ async def test_a_public_channel_does_not_leak_into_a_private_one_of_its_name(
         live.connect(project.publishable_key) as intruder,
         live.connect(project.secret_key) as worker,
     ):
-        heard = await join_private(browser, topic)
-        overheard = await join_public(intruder, topic, {'ack': True, 'self': True})
+        channel = await join_private(browser, topic)
+        public_channel = await join_public(intruder, topic, {'ack': True, 'self': True})
 
-        assert await intruder.send(overheard, 'forged', {}) == 'ok'
-        assert (await overheard.hear()).event == 'forged'
+        assert await intruder.send(public_channel, 'forged', {}) == 'ok'
+        assert (await public_channel.receive()).event == 'forged'
         await worker.post(topic, 'progress', {}, private=True)
-        await intruder.send(overheard, 'end', {})
+        await intruder.send(public_channel, 'end', {})
 
-        assert (await heard.hear()).event == 'progress'
-        assert (await overheard.hear()).event == 'end'
+        assert (await channel.receive()).event == 'progress'
+        assert (await public_channel.receive()).event == 'end'
 
 
-async def test_a_socket_needs_a_key_that_is_known(project: Project) -> None:
+async def test_a_socket_needs_a_valid_key(project: Project) -> None:
     async with httpx.AsyncClient(timeout=30) as session:
-        answer = await session.get(
+        response = await session.get(
             f'{project.url}/realtime/v1/websocket',
             params={'apikey': 'sb_publishable_nonsense', 'vsn': '1.0.0'},
             headers={
@@ -458,7 +469,7 @@ async def test_a_socket_needs_a_key_that_is_known(project: Project) -> None:
             },
         )
 
-    assert answer.status_code in (401, 403)
+    assert response.status_code in (401, 403)
 
 
 async def post_batch(

@@ -1,4 +1,4 @@
-"""Every class of error, as clients are told of it."""
+"""Every class of error, as clients see it."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.support.rest_clients import Rest
 
 Name = Callable[[str], str]
 
-NOBODY = '00000000-0000-0000-0000-000000000000'
+UNKNOWN_ID = '00000000-0000-0000-0000-000000000000'
 PAYLOAD = {'url': 'https://errors.example/'}
 
 
@@ -25,11 +25,11 @@ PAYLOAD = {'url': 'https://errors.example/'}
         (
             'PT403',
             'enqueue_crawl_job',
-            {'p_payload': PAYLOAD, 'p_user_id': NOBODY},
+            {'p_payload': PAYLOAD, 'p_user_id': UNKNOWN_ID},
             'only the service',
             'p_user_id',
         ),
-        ('PT404', 'crawl_progress', {'p_job_id': NOBODY}, NOBODY, 'somebody else'),
+        ('PT404', 'crawl_progress', {'p_job_id': UNKNOWN_ID}, UNKNOWN_ID, 'another user'),
         (
             'PT413',
             'enqueue_crawl_job',
@@ -46,7 +46,7 @@ PAYLOAD = {'url': 'https://errors.example/'}
         ),
     ],
 )
-def test_the_queue_refuses_with_a_status_a_sentence_and_a_hint(
+def test_the_queue_refuses_with_a_status_a_message_and_a_hint(
     rest: Rest,
     owner: User,
     *,
@@ -56,45 +56,45 @@ def test_the_queue_refuses_with_a_status_a_sentence_and_a_hint(
     words: str,
     hint: str,
 ) -> None:
-    answer = rest.as_user(owner).call(function, params)
+    response = rest.as_user(owner).call(function, params)
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (int(code.removeprefix('PT')), code)
-    assert words in answer.error['message']
-    assert hint in answer.error['hint']
+    assert response.error is not None
+    assert (response.status, response.code) == (int(code.removeprefix('PT')), code)
+    assert words in response.error['message']
+    assert hint in response.error['hint']
 
 
-def test_what_comes_too_late_is_a_conflict(rest: Rest, owner: User, project: Project) -> None:
+def test_a_change_to_an_ended_job_is_a_conflict(rest: Rest, owner: User, project: Project) -> None:
     job = project.enqueue(owner)
     project.call('cancel_crawl_job', token=owner.token, p_job_id=job['id'])
 
-    answer = rest.as_user(owner).call('pause_crawl_job', {'p_job_id': job['id']})
+    response = rest.as_user(owner).call('pause_crawl_job', {'p_job_id': job['id']})
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (409, 'PT409')
-    assert 'too late' in answer.error['message']
-    assert answer.error['hint'] == 'Enqueue a new job.'
+    assert response.error is not None
+    assert (response.status, response.code) == (409, 'PT409')
+    assert 'it is cancelled' in response.error['message']
+    assert response.error['hint'] == 'Enqueue a new job.'
 
 
-def test_more_than_the_quota_is_too_many_requests(rest: Rest, owner: User) -> None:
+def test_more_jobs_than_the_quota_are_too_many_requests(rest: Rest, owner: User) -> None:
     client = rest.as_user(owner)
     [settings] = client.read('crawl_settings', ('select', 'max_open_jobs_per_user')).data
     allowed = settings['max_open_jobs_per_user']
     if allowed is None or allowed >= 10_000:
         pytest.skip('this project lets a user have more open jobs than one call may enqueue')
 
-    answer = client.call('enqueue_crawl_jobs', {'p_jobs': [{'payload': PAYLOAD}] * (allowed + 1)})
+    response = client.call('enqueue_crawl_jobs', {'p_jobs': [{'payload': PAYLOAD}] * (allowed + 1)})
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (429, 'PT429')
-    assert str(allowed) in answer.error['message']
+    assert response.error is not None
+    assert (response.status, response.code) == (429, 'PT429')
+    assert str(allowed) in response.error['message']
 
 
-def test_a_function_may_choose_any_status(rest: Rest, function: Name) -> None:
-    answer = rest.as_anonymous().call(function('teapot'))
+def test_a_function_can_choose_any_status(rest: Rest, function: Name) -> None:
+    response = rest.as_anonymous().call(function('teapot'))
 
-    assert answer.status == 418
-    assert answer.error == {
+    assert response.status == 418
+    assert response.error == {
         'code': 'PT418',
         'message': 'short and stout',
         'details': 'a handle',
@@ -103,10 +103,10 @@ def test_a_function_may_choose_any_status(rest: Rest, function: Name) -> None:
 
 
 def test_a_plain_exception_is_a_bad_request(rest: Rest, function: Name) -> None:
-    answer = rest.as_anonymous().call(function('refuse'))
+    response = rest.as_anonymous().call(function('refuse'))
 
-    assert answer.status == 400
-    assert answer.error == {
+    assert response.status == 400
+    assert response.error == {
         'code': 'P0001',
         'message': 'no such luck',
         'details': 'the detail',
@@ -118,40 +118,38 @@ def test_a_plain_exception_is_a_bad_request(rest: Rest, function: Name) -> None:
     ('name', 'params'),
     [
         pytest.param('crawl_nothing', {}, id='unknown-function'),
-        pytest.param('crawl_progress', {'job_id': NOBODY}, id='unknown-argument'),
+        pytest.param('crawl_progress', {'job_id': UNKNOWN_ID}, id='unknown-argument'),
         pytest.param('crawl_progress', {}, id='missing-argument'),
-        pytest.param('crawl_progress', {'p_job_id': NOBODY, 'more': 1}, id='one-too-many'),
+        pytest.param('crawl_progress', {'p_job_id': UNKNOWN_ID, 'more': 1}, id='one-too-many'),
     ],
 )
 def test_a_function_without_these_arguments_is_not_found(
     rest: Rest, owner: User, name: str, params: dict[str, Any]
 ) -> None:
-    answer = rest.as_user(owner).call(name, params)
+    response = rest.as_user(owner).call(name, params)
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (404, 'PGRST202')
-    assert f'public.{name}' in answer.error['message']
+    assert response.error is not None
+    assert (response.status, response.code) == (404, 'PGRST202')
+    assert f'public.{name}' in response.error['message']
 
 
-def test_functions_that_differ_by_types_only_cannot_be_told_apart(
-    rest: Rest, function: Name
-) -> None:
-    answer = rest.as_anonymous().call(function('twice'), {'value': 1})
+def test_functions_that_differ_only_in_types_are_ambiguous(rest: Rest, function: Name) -> None:
+    response = rest.as_anonymous().call(function('twice'), {'value': 1})
 
-    assert (answer.status, answer.code) == (300, 'PGRST203')
+    assert (response.status, response.code) == (300, 'PGRST203')
 
 
 def test_a_private_schema_is_not_served(rest: Rest) -> None:
     client = rest.as_service()
 
-    called = client.call('own_job', {'p_job_id': NOBODY}, schema='silkline')
+    called = client.call('own_job', {'p_job_id': UNKNOWN_ID}, schema='silkline')
     read = client.read('payload_options', ('select', '*'), schema='silkline')
 
     assert (called.status, called.code) == (406, 'PGRST106')
     assert (read.status, read.code) == (406, 'PGRST106')
 
 
-def test_anonymous_callers_are_asked_to_sign_in(rest: Rest) -> None:
+def test_anonymous_callers_get_401(rest: Rest) -> None:
     client = rest.as_anonymous()
 
     called = client.call('enqueue_crawl_job', {'p_payload': PAYLOAD})
@@ -165,10 +163,10 @@ def test_anonymous_callers_are_asked_to_sign_in(rest: Rest) -> None:
     assert read.error['message'] == 'permission denied for table crawl_jobs'
 
 
-def test_users_are_forbidden_what_is_for_others(rest: Rest, owner: User) -> None:
+def test_users_get_403_for_functions_of_other_roles(rest: Rest, owner: User) -> None:
     client = rest.as_user(owner)
 
-    called = client.call('claim_crawl_jobs', {'p_worker_id': NOBODY, 'p_lease_tokens': []})
+    called = client.call('claim_crawl_jobs', {'p_worker_id': UNKNOWN_ID, 'p_lease_tokens': []})
     read = client.read('crawl_workers', ('select', 'id'))
 
     assert (called.status, called.code) == (403, '42501')
@@ -176,85 +174,88 @@ def test_users_are_forbidden_what_is_for_others(rest: Rest, owner: User) -> None
 
 
 def test_a_duplicate_is_a_conflict(rest: Rest, function: Name) -> None:
-    answer = rest.as_service().call(function('insert'), {'p_id': 1})
+    response = rest.as_service().call(function('insert'), {'p_id': 1})
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (409, '23505')
-    assert answer.error['details'] == 'Key (id)=(1) already exists.'
+    assert response.error is not None
+    assert (response.status, response.code) == (409, '23505')
+    assert response.error['details'] == 'Key (id)=(1) already exists.'
 
 
 def test_a_malformed_argument_is_a_bad_request(rest: Rest, owner: User) -> None:
-    answer = rest.as_user(owner).call('crawl_progress', {'p_job_id': 'not-a-uuid'})
+    response = rest.as_user(owner).call('crawl_progress', {'p_job_id': 'not-a-uuid'})
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (400, '22P02')
-    assert answer.error['message'] == 'invalid input syntax for type uuid: "not-a-uuid"'
+    assert response.error is not None
+    assert (response.status, response.code) == (400, '22P02')
+    assert response.error['message'] == 'invalid input syntax for type uuid: "not-a-uuid"'
 
 
-def test_a_function_is_cut_off_at_its_own_timeout(rest: Rest, function: Name) -> None:
-    answer = rest.as_service().call(function('sleep'))
+def test_a_function_is_cancelled_at_its_own_timeout(rest: Rest, function: Name) -> None:
+    response = rest.as_service().call(function('sleep'))
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (500, '57014')
-    assert answer.error['message'] == 'canceling statement due to statement timeout'
+    assert response.error is not None
+    assert (response.status, response.code) == (500, '57014')
+    assert response.error['message'] == 'canceling statement due to statement timeout'
 
 
 def test_a_stable_function_cannot_write(rest: Rest, function: Name) -> None:
-    answer = rest.as_service().call(function('insert_stably'), {'p_id': 50})
+    response = rest.as_service().call(function('insert_stably'), {'p_id': 50})
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (405, '25006')
-    assert 'read-only transaction' in answer.error['message']
+    assert response.error is not None
+    assert (response.status, response.code) == (405, '25006')
+    assert 'read-only transaction' in response.error['message']
 
 
 def test_a_get_cannot_write(rest: Rest, function: Name) -> None:
-    answer = rest.as_service().call(function('insert'), {'p_id': 51}, options={'get': True})
+    response = rest.as_service().call(function('insert'), {'p_id': 51}, options={'get': True})
 
-    assert (answer.status, answer.code) == (405, '25006')
+    assert (response.status, response.code) == (405, '25006')
 
 
-def test_a_token_signed_by_somebody_else_is_refused(rest: Rest, project: Project) -> None:
+def test_a_token_with_a_foreign_signature_is_refused(rest: Rest, project: Project) -> None:
     forged = jwt.encode(
         {'role': 'service_role', 'exp': int(time.time()) + 3600}, 'x' * 48, algorithm='HS256'
     )
 
-    answer = rest.connect(project.publishable_key, forged).read('crawl_jobs', ('select', 'id'))
+    response = rest.connect(project.publishable_key, forged).read('crawl_jobs', ('select', 'id'))
 
-    assert (answer.status, answer.code) == (401, 'PGRST301')
+    assert (response.status, response.code) == (401, 'PGRST301')
 
 
 def test_an_expired_token_is_refused(rest: Rest, project: Project) -> None:
     keys = project.own_gateway('tokens of Auth last an hour').keys
     expired = keys.user_token(str(uuid4()), seconds=-120)
 
-    answer = rest.connect(project.publishable_key, expired).call('crawl_queue_stats')
+    response = rest.connect(project.publishable_key, expired).call('crawl_queue_stats')
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (401, 'PGRST303')
-    assert answer.error['message'] == 'JWT expired'
+    assert response.error is not None
+    assert (response.status, response.code) == (401, 'PGRST303')
+    assert response.error['message'] == 'JWT expired'
 
 
 @pytest.mark.parametrize('key', ['sb_publishable_nonsense', 'sb_secret_nonsense', 'nonsense'])
 def test_a_wrong_key_is_refused(rest: Rest, key: str) -> None:
-    answer = rest.connect(key).call('crawl_queue_stats')
+    response = rest.connect(key).call('crawl_queue_stats')
 
-    assert answer.error is not None
-    assert answer.status == 401
-    assert 'API key' in answer.error['message']
-
-
-def test_a_key_is_asked_for(project: Project) -> None:
-    answer = http.post(f'{project.url}/rest/v1/rpc/crawl_queue_stats', json={})
-
-    assert (answer.status_code, answer.json()['message']) == (401, 'No API key found in request')
+    assert response.error is not None
+    assert response.status == 401
+    assert 'API key' in response.error['message']
 
 
-def test_a_page_of_another_origin_may_ask_and_read_the_answer(
+def test_a_request_without_a_key_is_refused(project: Project) -> None:
+    response = http.post(f'{project.url}/rest/v1/rpc/crawl_queue_stats', json={})
+
+    assert (response.status_code, response.json()['message']) == (
+        401,
+        'No API key found in request',
+    )
+
+
+def test_a_page_of_another_origin_can_call_and_read_the_response(
     project: Project, owner: User
 ) -> None:
     url = f'{project.url}/rest/v1/rpc/crawl_progress'
     origin = {'Origin': 'https://page.example'}
-    asked = http.options(
+    preflight = http.options(
         url,
         headers={
             **origin,
@@ -269,25 +270,25 @@ def test_a_page_of_another_origin_may_ask_and_read_the_answer(
             'apikey': project.publishable_key,
             'Authorization': f'Bearer {owner.token}',
         },
-        json={'p_job_id': NOBODY},
+        json={'p_job_id': UNKNOWN_ID},
     )
 
-    assert asked.is_success
-    assert 'POST' in asked.headers['Access-Control-Allow-Methods']
-    assert 'x-client-info' in asked.headers['Access-Control-Allow-Headers'].lower()
-    assert asked.headers['Access-Control-Allow-Origin'] in ('*', origin['Origin'])
+    assert preflight.is_success
+    assert 'POST' in preflight.headers['Access-Control-Allow-Methods']
+    assert 'x-client-info' in preflight.headers['Access-Control-Allow-Headers'].lower()
+    assert preflight.headers['Access-Control-Allow-Origin'] in ('*', origin['Origin'])
     assert refused.status_code == 404
     assert refused.headers['Access-Control-Allow-Origin'] in ('*', origin['Origin'])
 
 
-def test_a_browser_may_not_use_the_secret_key(project: Project) -> None:
+def test_a_browser_cannot_use_the_secret_key(project: Project) -> None:
     if not project.secret_key.startswith('sb_secret_'):
         pytest.skip('needs a secret key of the newer form, sb_secret_…')
 
-    answer = http.post(
+    response = http.post(
         f'{project.url}/rest/v1/rpc/crawl_queue_stats',
         headers={'apikey': project.secret_key, 'User-Agent': 'Mozilla/5.0 (X11; Linux x86_64)'},
         json={},
     )
 
-    assert answer.status_code == 401
+    assert response.status_code == 401

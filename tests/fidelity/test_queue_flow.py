@@ -38,7 +38,7 @@ async def worker_calls(project: Project, token: str | None) -> AsyncGenerator[Ca
 
 
 @pytest.mark.parametrize('role', ['service_role', 'crawl_worker'])
-async def test_a_job_is_worked_off_while_its_owner_watches(
+async def test_a_job_runs_to_its_end_while_its_owner_watches(
     project: Project,
     javascript: Callable[[], JavaScript],
     owner: User,
@@ -47,19 +47,19 @@ async def test_a_job_is_worked_off_while_its_owner_watches(
     role: str,
 ) -> None:
     token = project.own_worker_token() if role == 'crawl_worker' else None
-    browser_maker = Live('supabase-js', project, javascript)
-    worker_maker = Live('realtime-py', project, javascript)
+    browser_clients = Live('supabase-js', project, javascript)
+    worker_clients = Live('realtime-py', project, javascript)
     with own_kind(project) as kind:
         async with (
             worker_calls(project, token) as call,
-            worker_maker.connect(project.secret_key) as worker,
-            browser_maker.connect(project.publishable_key, owner.token) as browser,
+            worker_clients.connect(project.secret_key) as worker,
+            browser_clients.connect(project.publishable_key, owner.token) as browser,
         ):
             job = await asyncio.to_thread(project.enqueue, owner, p_kind=kind, p_run_after=None)
             topic = f'crawl_job:{job["id"]}'
-            seen = await browser.join(topic, private=True, broadcast={'replication_ready': True})
-            await seen.reach('SUBSCRIBED')
-            await seen.replication()
+            channel = await browser.join(topic, private=True, broadcast={'replication_ready': True})
+            await channel.wait_for_state('SUBSCRIBED')
+            await channel.wait_for_replication()
 
             lease = str(uuid4())
             [claimed] = await call(
@@ -85,18 +85,18 @@ async def test_a_job_is_worked_off_while_its_owner_watches(
             progress = await asyncio.to_thread(
                 project.call, 'crawl_progress', token=owner.token, p_job_id=job['id']
             )
-            told_progress = [await seen.hear(), await seen.hear()]
+            received = [await channel.receive(), await channel.receive()]
             [ended] = await call('complete_crawl_job', p_lease_token=lease)
 
             assert (first['command'], len(first['tasks'])) == ('continue', 1)
             assert beat['command'] == 'continue'
             assert (second['drained'], progress['pages_done']) == (True, 1)
             assert ended['status'] == 'completed'
-            # The claim comes by way of the database and progress does not: either may be first.
-            assert {told.event for told in told_progress} == {'status', 'progress'}
-            [claim] = [told.payload for told in told_progress if told.event == 'status']
+            # The claim comes through the database and progress does not: either may be first.
+            assert {broadcast.event for broadcast in received} == {'status', 'progress'}
+            [claim] = [broadcast.payload for broadcast in received if broadcast.event == 'status']
             assert (claim['from'], claim['to'], claim['seq']) == ('pending', 'processing', 2)
-            last = await seen.hear()
+            last = await channel.receive()
             assert (last.event, last.payload['to'], last.payload['seq']) == (
                 'status',
                 'completed',
@@ -104,7 +104,7 @@ async def test_a_job_is_worked_off_while_its_owner_watches(
             )
 
 
-async def test_a_worker_is_told_what_the_owner_wants(
+async def test_a_worker_gets_the_commands_of_the_owner(
     project: Project, javascript: Callable[[], JavaScript], owner: User, worker_id: str
 ) -> None:
     with own_kind(project) as kind:
@@ -115,8 +115,8 @@ async def test_a_worker_is_told_what_the_owner_wants(
             commands = await worker.join(
                 'crawl_workers', private=True, broadcast={'replication_ready': True}
             )
-            await commands.reach('SUBSCRIBED')
-            await commands.replication()
+            await commands.wait_for_state('SUBSCRIBED')
+            await commands.wait_for_replication()
             job = await asyncio.to_thread(project.enqueue, owner, p_kind=kind, p_run_after=None)
             lease = str(uuid4())
             await call(
@@ -127,8 +127,8 @@ async def test_a_worker_is_told_what_the_owner_wants(
                 project.call, 'cancel_crawl_job', token=owner.token, p_job_id=job['id']
             )
 
-            while (told := await commands.hear()).payload.get('worker_id') != worker_id:
+            while (broadcast := await commands.receive()).payload.get('worker_id') != worker_id:
                 pass
-            assert (told.event, told.payload['command']) == ('command', 'cancel')
+            assert (broadcast.event, broadcast.payload['command']) == ('command', 'cancel')
             [released] = await call('release_crawl_job', p_lease_token=lease)
             assert released['status'] == 'cancelled'

@@ -1,4 +1,4 @@
-"""Clients come back by themselves after the gateway was away, and hear again."""
+"""Clients come back by themselves after the gateway was away, and receive again."""
 
 import asyncio
 
@@ -6,10 +6,10 @@ from tests.support.live_clients import Live
 from tests.support.project import Project, User
 from tests.support.rest_clients import Rest
 
-WHY = 'it is not ours to restart'
+WHY = 'the tests cannot restart it'
 
 
-async def test_a_client_hears_again_after_a_restart(
+async def test_a_client_reconnects_after_a_restart_and_gets_broadcasts_again(
     live: Live, project: Project, owner: User
 ) -> None:
     gateway = project.own_gateway(WHY)
@@ -23,25 +23,25 @@ async def test_a_client_hears_again_after_a_restart(
             f'crawl_job:{job_id}', private=True, broadcast={'replication_ready': True}
         )
         public = await browser.join(public_topic)
-        await private.reach('SUBSCRIBED')
-        await public.reach('SUBSCRIBED')
+        await private.wait_for_state('SUBSCRIBED')
+        await public.wait_for_state('SUBSCRIBED')
 
         await asyncio.to_thread(gateway.stop)
         try:
-            await private.reach('CHANNEL_ERROR')
-            await public.reach('CHANNEL_ERROR')
+            await private.wait_for_state('CHANNEL_ERROR')
+            await public.wait_for_state('CHANNEL_ERROR')
         finally:
             await asyncio.to_thread(gateway.start)
-        await private.reach('SUBSCRIBED')
-        await public.reach('SUBSCRIBED')
-        await private.replication()
+        await private.wait_for_state('SUBSCRIBED')
+        await public.wait_for_state('SUBSCRIBED')
+        await private.wait_for_replication()
 
         await worker.post(public_topic, 'from a client', {})
         await asyncio.to_thread(project.call, 'pause_crawl_job', token=owner.token, p_job_id=job_id)
 
-        assert (await public.hear()).event == 'from a client'
-        told = await private.hear()
-        assert (told.event, told.payload['to']) == ('status', 'paused')
+        assert (await public.receive()).event == 'from a client'
+        broadcast = await private.receive()
+        assert (broadcast.event, broadcast.payload['to']) == ('status', 'paused')
 
 
 async def test_a_client_rejoins_with_its_newest_token(
@@ -52,32 +52,32 @@ async def test_a_client_rejoins_with_its_newest_token(
     short = gateway.keys.user_token(str(owner.id), seconds=5)
     async with (
         live.connect(project.publishable_key, short) as browser,
-        live.connect(project.publishable_key, short) as forgetful,
+        live.connect(project.publishable_key, short) as not_renewed,
         live.connect(project.secret_key) as worker,
     ):
         channel = await browser.join(topic, private=True)
-        lost = await forgetful.join(topic, private=True)
-        await channel.reach('SUBSCRIBED')
-        await lost.reach('SUBSCRIBED')
+        expired = await not_renewed.join(topic, private=True)
+        await channel.wait_for_state('SUBSCRIBED')
+        await expired.wait_for_state('SUBSCRIBED')
         await browser.set_auth(project.sign_in(owner))
-        await lost.reach('CLOSED')
+        await expired.wait_for_state('CLOSED')
 
         await asyncio.to_thread(gateway.stop)
         await asyncio.to_thread(gateway.start)
-        await channel.reach('SUBSCRIBED')
+        await channel.wait_for_state('SUBSCRIBED')
         await worker.post(topic, 'progress', {}, private=True)
 
-        assert (await channel.hear()).event == 'progress'
+        assert (await channel.receive()).event == 'progress'
 
 
-def test_rest_clients_go_on_after_a_restart(rest: Rest, project: Project, owner: User) -> None:
+def test_rest_clients_work_again_after_a_restart(rest: Rest, project: Project, owner: User) -> None:
     gateway = project.own_gateway(WHY)
     client = rest.as_user(owner)
     before = client.call('crawl_queue_stats')
 
     gateway.stop()
     gateway.start()
-    # A read: all three clients try it again by themselves should the connection be stale.
+    # A read: all three clients retry it if the connection is stale.
     after = client.read('crawl_settings', ('select', 'id'))
 
     assert (before.status, after.status) == (200, 200)

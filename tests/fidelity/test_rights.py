@@ -1,4 +1,4 @@
-"""Who may do what, through the API: nobody, a user, another user, a worker, the service."""
+"""Who may do what through the API: anonymous callers, users, workers, the service."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,22 +11,22 @@ from tests.support.rest_clients import Rest
 
 Name = Callable[[str], str]
 
-NOBODY = '00000000-0000-0000-0000-000000000000'
+UNKNOWN_ID = '00000000-0000-0000-0000-000000000000'
 WORKER_FUNCTIONS: dict[str, dict[str, Any]] = {
-    'claim_crawl_jobs': {'p_worker_id': NOBODY, 'p_lease_tokens': []},
-    'heartbeat_crawl_jobs': {'p_worker_id': NOBODY, 'p_lease_tokens': []},
-    'checkpoint_crawl_job': {'p_lease_token': NOBODY, 'p_batch': {'seq': 1}, 'p_want': 0},
-    'complete_crawl_job': {'p_lease_token': NOBODY},
-    'fail_crawl_job': {'p_lease_token': NOBODY, 'p_error_code': 'x', 'p_error_message': 'x'},
-    'release_crawl_job': {'p_lease_token': NOBODY, 'p_reason': 'shutdown'},
+    'claim_crawl_jobs': {'p_worker_id': UNKNOWN_ID, 'p_lease_tokens': []},
+    'heartbeat_crawl_jobs': {'p_worker_id': UNKNOWN_ID, 'p_lease_tokens': []},
+    'checkpoint_crawl_job': {'p_lease_token': UNKNOWN_ID, 'p_batch': {'seq': 1}, 'p_want': 0},
+    'complete_crawl_job': {'p_lease_token': UNKNOWN_ID},
+    'fail_crawl_job': {'p_lease_token': UNKNOWN_ID, 'p_error_code': 'x', 'p_error_message': 'x'},
+    'release_crawl_job': {'p_lease_token': UNKNOWN_ID, 'p_reason': 'shutdown'},
 }
-BUTTONS = ('pause_crawl_job', 'resume_crawl_job', 'stop_crawl_job', 'cancel_crawl_job')
+CONTROLS = ('pause_crawl_job', 'resume_crawl_job', 'stop_crawl_job', 'cancel_crawl_job')
 
 
-def test_a_key_or_token_stands_for_its_role(rest: Rest, function: Name, owner: User) -> None:
+def test_each_key_or_token_maps_to_its_role(rest: Rest, function: Name, owner: User) -> None:
     def caller(client: Any) -> tuple[str, str, str | None]:
-        answer = client.call(function('caller')).data
-        return answer['role'], answer['claimed_role'], answer['uid']
+        response = client.call(function('caller')).data
+        return response['role'], response['claimed_role'], response['uid']
 
     assert caller(rest.as_anonymous()) == ('anon', 'anon', None)
     assert caller(rest.as_user(owner)) == ('authenticated', 'authenticated', str(owner.id))
@@ -34,19 +34,19 @@ def test_a_key_or_token_stands_for_its_role(rest: Rest, function: Name, owner: U
 
 
 def test_a_function_sees_the_request(rest: Rest, function: Name) -> None:
-    answer = rest.as_anonymous().call(function('caller')).data
+    response = rest.as_anonymous().call(function('caller')).data
 
-    assert answer['method'] == 'POST'
-    assert answer['path'] == f'/rpc/{function("caller")}'
-    assert 'supabase' in answer['client'] or 'postgrest' in answer['client']
+    assert response['method'] == 'POST'
+    assert response['path'] == f'/rpc/{function("caller")}'
+    assert 'supabase' in response['client'] or 'postgrest' in response['client']
 
 
 def test_a_role_has_its_own_timeout(rest: Rest, function: Name, owner: User) -> None:
     for client in (rest.as_anonymous(), rest.as_user(owner)):
-        answer = client.call(function('caller')).data
-        if answer['role_timeout'] is None:
-            pytest.skip('this project has set no timeout for the role')
-        assert answer['timeout'] == answer['role_timeout']
+        response = client.call(function('caller')).data
+        if response['role_timeout'] is None:
+            pytest.skip('this project has no timeout for the role')
+        assert response['timeout'] == response['role_timeout']
 
 
 def test_a_user_sees_nothing_of_another_users_job(
@@ -71,20 +71,20 @@ def test_a_user_sees_nothing_of_another_users_job(
     assert (explained.status, explained.code) == (404, 'PT404')
 
 
-def test_a_user_cannot_press_the_buttons_of_another_users_job(
+def test_a_user_cannot_control_another_users_job(
     rest: Rest, owner: User, stranger: User, project: Project
 ) -> None:
     job = project.enqueue(owner)
     client = rest.as_user(stranger)
 
-    codes = {button: client.call(button, {'p_job_id': job['id']}).code for button in BUTTONS}
+    codes = {function: client.call(function, {'p_job_id': job['id']}).code for function in CONTROLS}
 
-    assert codes == dict.fromkeys(BUTTONS, 'PT404')
+    assert codes == dict.fromkeys(CONTROLS, 'PT404')
     [row] = rest.as_user(owner).read('crawl_jobs', ('select', '*'), ('eq', 'id', job['id'])).data
     assert row == job
 
 
-def test_a_user_lists_only_own_jobs(
+def test_a_user_lists_only_their_own_jobs(
     rest: Rest, owner: User, stranger: User, project: Project
 ) -> None:
     project.enqueue(owner)
@@ -105,7 +105,7 @@ def test_the_service_sees_jobs_of_all_users(
     assert {row['id'] for row in listed} == ids
 
 
-def test_the_service_may_enqueue_for_a_user(rest: Rest, owner: User) -> None:
+def test_the_service_can_enqueue_for_a_user(rest: Rest, owner: User) -> None:
     [job] = (
         rest.as_service()
         .call(
@@ -123,32 +123,34 @@ def test_the_service_may_enqueue_for_a_user(rest: Rest, owner: User) -> None:
 
 
 @pytest.mark.parametrize('function', WORKER_FUNCTIONS)
-def test_users_may_not_do_the_work(rest: Rest, owner: User, function: str) -> None:
-    answer = rest.as_user(owner).call(function, WORKER_FUNCTIONS[function])
+def test_users_cannot_call_worker_functions(rest: Rest, owner: User, function: str) -> None:
+    response = rest.as_user(owner).call(function, WORKER_FUNCTIONS[function])
 
-    assert (answer.status, answer.code) == (403, '42501')
-
-
-@pytest.mark.parametrize('function', WORKER_FUNCTIONS)
-def test_nobody_does_the_work_unasked(rest: Rest, function: str) -> None:
-    answer = rest.as_anonymous().call(function, WORKER_FUNCTIONS[function])
-
-    assert (answer.status, answer.code) == (401, '42501')
+    assert (response.status, response.code) == (403, '42501')
 
 
 @pytest.mark.parametrize('function', WORKER_FUNCTIONS)
-def test_a_worker_may_do_the_work(rest: Rest, function: str, worker_id: str) -> None:
+def test_anonymous_callers_cannot_call_worker_functions(rest: Rest, function: str) -> None:
+    response = rest.as_anonymous().call(function, WORKER_FUNCTIONS[function])
+
+    assert (response.status, response.code) == (401, '42501')
+
+
+@pytest.mark.parametrize('function', WORKER_FUNCTIONS)
+def test_a_worker_can_call_worker_functions(rest: Rest, function: str, worker_id: str) -> None:
     params = {
         name: worker_id if name == 'p_worker_id' else value
         for name, value in WORKER_FUNCTIONS[function].items()
     }
 
-    answer = rest.as_worker().call(function, params)
+    response = rest.as_worker().call(function, params)
 
-    assert (answer.status, answer.error) == (200, None)
+    assert (response.status, response.error) == (200, None)
 
 
-def test_a_worker_may_do_nothing_else(rest: Rest, owner: User, project: Project) -> None:
+def test_a_worker_cannot_read_tables_or_call_other_functions(
+    rest: Rest, owner: User, project: Project
+) -> None:
     job = project.enqueue(owner)
     client = rest.as_worker()
 
@@ -160,4 +162,4 @@ def test_a_worker_may_do_nothing_else(rest: Rest, owner: User, project: Project)
         client.call('crawl_progress', {'p_job_id': job['id']}),
     ]
 
-    assert [(answer.status, answer.code) for answer in refused] == [(403, '42501')] * 5
+    assert [(response.status, response.code) for response in refused] == [(403, '42501')] * 5

@@ -1,4 +1,4 @@
-"""Reads of tables, with what a dashboard asks for."""
+"""Reads of tables, with the queries of a dashboard."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.project import Project, User
 from tests.support.rest_clients import Rest, Step
 
-# Source, priority, and what was done to the job.
+# Source, priority, and the function that changed the job.
 JOBS = (
     ('alpha', 0, None),
     ('beta', 1, 'pause_crawl_job'),
@@ -89,99 +89,99 @@ def reader(project: Project) -> Reader:
         ),
     ],
 )
-def test_a_filter_finds_its_rows(
+def test_a_filter_returns_the_matching_rows(
     rest: Rest, reader: Reader, steps: list[Step], expected: list[str]
 ) -> None:
-    answer = rest.as_user(reader.user).read(
+    response = rest.as_user(reader.user).read(
         'crawl_jobs', ('select', 'source_id'), *steps, ('order', 'priority')
     )
 
-    assert [row['source_id'] for row in answer.data] == expected
+    assert [row['source_id'] for row in response.data] == expected
 
 
-def test_only_the_columns_asked_for_are_sent(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_only_the_selected_columns_are_returned(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs', ('select', 'id, status'), ('eq', 'source_id', 'beta')
     )
 
-    assert answer.data == [{'id': reader.ids['beta'], 'status': 'paused'}]
+    assert response.data == [{'id': reader.ids['beta'], 'status': 'paused'}]
 
 
-def test_json_columns_come_as_json(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read('crawl_jobs', ('select', '*'), ('limit', 1))
+def test_json_columns_are_returned_as_json(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read('crawl_jobs', ('select', '*'), ('limit', 1))
 
-    assert answer.data[0]['payload']['url'].startswith('https://')
-
-
-def test_rows_come_in_the_order_asked_for(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read('crawl_jobs', ('select', 'source_id'), NEWEST_FIRST)
-
-    assert [row['source_id'] for row in answer.data] == SOURCES[::-1]
+    assert response.data[0]['payload']['url'].startswith('https://')
 
 
-def test_rows_come_in_the_order_of_two_columns(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_rows_are_ordered_by_a_column(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read('crawl_jobs', ('select', 'source_id'), NEWEST_FIRST)
+
+    assert [row['source_id'] for row in response.data] == SOURCES[::-1]
+
+
+def test_rows_are_ordered_by_two_columns(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs',
         ('select', 'source_id'),
         ('order', 'completed_at', {'ascending': False, 'nullsFirst': False}),
         NEWEST_FIRST,
     )
 
-    assert [row['source_id'] for row in answer.data][:2] == ['gamma, (delta)', '100%_zeta']
+    assert [row['source_id'] for row in response.data][:2] == ['gamma, (delta)', '100%_zeta']
 
 
-def test_a_page_tells_how_many_rows_there_are(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_a_page_says_how_many_rows_there_are(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs',
         ('select', 'source_id', {'count': 'exact'}),
         ('order', 'priority'),
         ('range', 1, 2),
     )
 
-    assert [row['source_id'] for row in answer.data] == SOURCES[1:3]
-    assert (answer.status, answer.count) == (206, 5)
+    assert [row['source_id'] for row in response.data] == SOURCES[1:3]
+    assert (response.status, response.count) == (206, 5)
 
 
 def test_a_whole_table_with_its_count_is_not_partial(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read('crawl_jobs', ('select', 'id', {'count': 'exact'}))
+    response = rest.as_user(reader.user).read('crawl_jobs', ('select', 'id', {'count': 'exact'}))
 
-    assert (answer.status, answer.count, len(answer.data)) == (200, 5, 5)
+    assert (response.status, response.count, len(response.data)) == (200, 5, 5)
 
 
-def test_rows_can_be_counted_without_being_sent(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_rows_can_be_counted_without_being_returned(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs',
         ('select', '*', {'count': 'exact', 'head': True}),
         ('eq', 'status', 'paused'),
     )
 
-    assert not answer.data
-    assert (answer.status, answer.count) == (200, 2)
+    assert not response.data
+    assert (response.status, response.count) == (200, 2)
 
 
 def test_a_page_past_the_end_is_empty(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read('crawl_jobs', ('select', 'id'), ('range', 100, 109))
+    response = rest.as_user(reader.user).read('crawl_jobs', ('select', 'id'), ('range', 100, 109))
 
-    assert (answer.status, answer.data) == (200, [])
+    assert (response.status, response.data) == (200, [])
 
 
 def test_a_counted_page_past_the_end_is_refused(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+    response = rest.as_user(reader.user).read(
         'crawl_jobs', ('select', 'id', {'count': 'exact'}), ('range', 100, 109)
     )
 
-    assert (answer.status, answer.code) == (416, 'PGRST103')
+    assert (response.status, response.code) == (416, 'PGRST103')
 
 
-def test_one_row_comes_as_an_object(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_a_single_row_is_an_object(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs', ('select', 'id'), ('eq', 'source_id', 'alpha'), ('single',)
     )
 
-    assert answer.data == {'id': reader.ids['alpha']}
+    assert response.data == {'id': reader.ids['alpha']}
 
 
-def test_perhaps_one_row_comes_as_an_object_or_nothing(rest: Rest, reader: Reader) -> None:
+def test_maybe_single_is_an_object_or_none(rest: Rest, reader: Reader) -> None:
     def find(source: str) -> object:
         return (
             rest.as_user(reader.user)
@@ -192,22 +192,22 @@ def test_perhaps_one_row_comes_as_an_object_or_nothing(rest: Rest, reader: Reade
     assert (find('alpha'), find('nobody')) == ({'id': reader.ids['alpha']}, None)
 
 
-def test_one_row_of_none_is_refused(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_a_single_row_of_none_is_refused(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs', ('select', 'id'), ('eq', 'source_id', 'nobody'), ('single',)
     )
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (406, 'PGRST116')
-    assert '0 rows' in answer.error['details']
+    assert response.error is not None
+    assert (response.status, response.code) == (406, 'PGRST116')
+    assert '0 rows' in response.error['details']
 
 
-def test_a_table_that_is_not_there_is_named(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read('crawl_nothing', ('select', '*'))
+def test_the_error_names_an_unknown_table(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read('crawl_nothing', ('select', '*'))
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (404, 'PGRST205')
-    assert 'crawl_nothing' in answer.error['message']
+    assert response.error is not None
+    assert (response.status, response.code) == (404, 'PGRST205')
+    assert 'crawl_nothing' in response.error['message']
 
 
 @pytest.mark.parametrize(
@@ -218,31 +218,31 @@ def test_a_table_that_is_not_there_is_named(rest: Rest, reader: Reader) -> None:
         pytest.param([('select', 'id'), ('order', 'nonsense')], id='order'),
     ],
 )
-def test_a_column_that_is_not_there_is_named(rest: Rest, reader: Reader, steps: list[Step]) -> None:
-    answer = rest.as_user(reader.user).read('crawl_jobs', *steps)
+def test_the_error_names_an_unknown_column(rest: Rest, reader: Reader, steps: list[Step]) -> None:
+    response = rest.as_user(reader.user).read('crawl_jobs', *steps)
 
-    assert answer.error is not None
-    assert (answer.status, answer.code) == (400, '42703')
-    assert 'nonsense' in answer.error['message']
+    assert response.error is not None
+    assert (response.status, response.code) == (400, '42703')
+    assert 'nonsense' in response.error['message']
 
 
-def test_a_value_that_does_not_fit_its_column_is_refused(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+def test_a_value_of_the_wrong_type_is_refused(rest: Rest, reader: Reader) -> None:
+    response = rest.as_user(reader.user).read(
         'crawl_jobs', ('select', 'id'), ('eq', 'id', 'not-a-uuid')
     )
 
-    assert (answer.status, answer.code) == (400, '22P02')
+    assert (response.status, response.code) == (400, '22P02')
 
 
 def test_the_history_of_a_job_can_be_read_in_order(rest: Rest, reader: Reader) -> None:
-    answer = rest.as_user(reader.user).read(
+    response = rest.as_user(reader.user).read(
         'crawl_events',
         ('select', 'seq, to_status'),
         ('eq', 'job_id', reader.ids['beta']),
         ('order', 'seq'),
     )
 
-    assert answer.data == [
+    assert response.data == [
         {'seq': 1, 'to_status': 'pending'},
         {'seq': 2, 'to_status': 'paused'},
     ]

@@ -1,4 +1,4 @@
-"""`silkline up`, `down`, `reset` and `token`: what a user of one laptop sees."""
+"""`silkline up`, `down`, `reset` and `token`, as a user runs them."""
 
 import os
 import re
@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture(scope='module')
 def stack() -> Iterator[StackProcess]:
-    """For tests that leave it as it is."""
+    """For tests that do not change it."""
     with own_stack() as stack:
         yield stack
 
@@ -55,7 +55,7 @@ def answers(stack: StackProcess) -> bool:
     return True
 
 
-def test_up_tells_what_is_where_and_ctrl_c_stops_all_of_it(directory: Path) -> None:
+def test_up_prints_where_everything_is_and_ctrl_c_stops_it(directory: Path) -> None:
     stack = StackProcess(directory / 'stack')
     with stack:
         server = postgres_pid(stack)
@@ -72,7 +72,7 @@ def test_up_tells_what_is_where_and_ctrl_c_stops_all_of_it(directory: Path) -> N
         http.get(stack.url)
 
 
-def test_what_was_enqueued_is_there_the_next_time_at_the_same_place(directory: Path) -> None:
+def test_jobs_keys_and_ports_survive_a_restart(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         job = enqueue(stack)
         before = stack.variables
@@ -83,7 +83,7 @@ def test_what_was_enqueued_is_there_the_next_time_at_the_same_place(directory: P
         assert stack.variables == before
 
 
-def test_kill_9_of_the_stack_loses_nothing_and_the_next_up_works(directory: Path) -> None:
+def test_kill_9_of_the_stack_loses_nothing(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         job = enqueue(stack)
         before = stack.variables
@@ -94,7 +94,7 @@ def test_kill_9_of_the_stack_loses_nothing_and_the_next_up_works(directory: Path
         assert stack.variables == before
 
 
-def test_kill_9_of_postgres_is_mended_while_the_gateway_goes_on(directory: Path) -> None:
+def test_a_killed_postgres_is_restarted_while_the_gateway_keeps_running(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         job = enqueue(stack)
         gateway, server = stack.pid, postgres_pid(stack)
@@ -107,11 +107,11 @@ def test_kill_9_of_postgres_is_mended_while_the_gateway_goes_on(directory: Path)
         assert postgres_pid(stack) != server
 
 
-def test_an_error_while_postgres_is_away_is_a_clear_503(directory: Path) -> None:
+def test_calls_fail_with_503_while_postgres_is_down(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
 
         def refusal() -> httpx.Response | None:
-            # A session may still answer, and Postgres may be back already: then once more.
+            # A session may still answer, or Postgres may be running again already: then retry.
             with suppress(OSError, ValueError):
                 os.kill(postgres_pid(stack), signal.SIGKILL)
             try:
@@ -124,46 +124,46 @@ def test_an_error_while_postgres_is_away_is_a_clear_503(directory: Path) -> None
         assert refused.json()['code'].startswith('PGRST00')
 
 
-def test_the_chores_of_the_queue_are_done_without_pg_cron(stack: StackProcess) -> None:
+def test_queue_maintenance_runs_without_pg_cron(stack: StackProcess) -> None:
     def cron_check() -> str:
         return next(
             check['status'] for check in stack.rpc('crawl_doctor') if check['check_name'] == 'cron'
         )
 
-    wait_until(lambda: cron_check() == 'ok', what='the doctor to find the chores done')
+    wait_until(lambda: cron_check() == 'ok', what='the doctor to report that maintenance ran')
 
 
 def test_a_second_up_says_that_it_is_already_running(stack: StackProcess) -> None:
     for words in ([], ['--detach']):
-        said = run_silkline('up', '--directory', str(stack.directory), *words).stderr
-        assert f'already running (process {stack.pid})' in said
-        assert stack.url in said
+        message = run_silkline('up', '--directory', str(stack.directory), *words).stderr
+        assert f'already running (process {stack.pid})' in message
+        assert stack.url in message
     assert stack.rpc('pending_crawl_work')
 
 
-def test_down_stops_a_stack_that_runs_elsewhere_and_says_when_none_does(directory: Path) -> None:
+def test_down_stops_a_running_stack_and_says_if_there_is_none(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
-        said = run_silkline('down', '--directory', str(stack.directory)).stderr
-        assert f'stopped the stack in {stack.directory} (process {stack.pid})' in said
+        message = run_silkline('down', '--directory', str(stack.directory)).stderr
+        assert f'stopped the stack in {stack.directory} (process {stack.pid})' in message
         wait_until(lambda: stack.output.endswith('silkline: stopped\n'))
 
-    said = run_silkline('down', '--directory', str(stack.directory)).stderr
-    assert 'no stack is running' in said
+    message = run_silkline('down', '--directory', str(stack.directory)).stderr
+    assert 'no stack is running' in message
 
 
 def test_reset_removes_the_data_and_keeps_the_keys(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         enqueue(stack)
         keys = (stack.directory / 'keys.json').read_text()
-        said = run_silkline('reset', '--yes', '--directory', str(stack.directory)).stderr
-        assert 'removed the database' in said
+        message = run_silkline('reset', '--yes', '--directory', str(stack.directory)).stderr
+        assert 'removed the database' in message
         stack.start()
 
         assert jobs(stack) == []
         assert (stack.directory / 'keys.json').read_text() == keys
 
 
-def test_reset_asks_first_and_no_is_an_answer(directory: Path) -> None:
+def test_reset_without_confirmation_removes_nothing(directory: Path) -> None:
     (directory / 'stack/postgres').mkdir(parents=True)
     for name in ('lock', 'postgres/password'):
         (directory / 'stack' / name).touch()
@@ -172,27 +172,27 @@ def test_reset_asks_first_and_no_is_an_answer(directory: Path) -> None:
     assert (directory / 'stack/postgres/password').exists()
 
 
-def test_a_directory_that_holds_something_else_is_neither_used_nor_emptied(directory: Path) -> None:
+def test_a_directory_with_other_files_is_neither_used_nor_emptied(directory: Path) -> None:
     (directory / 'postgres').mkdir()
     (directory / 'postgres/init.sql').write_text('precious')
-    place = str(directory)
+    path = str(directory)
 
-    assert 'other files' in run_silkline('up', '--directory', place, code=1).stderr
-    assert 'nothing was removed' in run_silkline('reset', '--yes', '--directory', place).stderr
+    assert 'other files' in run_silkline('up', '--directory', path, code=1).stderr
+    assert 'nothing was removed' in run_silkline('reset', '--yes', '--directory', path).stderr
     assert [path.name for path in directory.rglob('*')] == ['postgres', 'init.sql']
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason='only root can give files away')
-def test_what_belongs_to_another_user_is_left_to_them(directory: Path) -> None:
-    place = directory / 'stack'
-    place.mkdir()
-    os.chown(place, 12345, 12345)
+def test_a_directory_of_another_user_is_refused(directory: Path) -> None:
+    path = directory / 'stack'
+    path.mkdir()
+    os.chown(path, 12345, 12345)
     for words in (['up'], ['up', '--env'], ['down'], ['reset', '--yes'], ['token', 'a@b.example']):
-        said = run_silkline(*words, '--directory', str(place), code=1).stderr
-        assert f'{place} belongs to user 12345' in said
+        message = run_silkline(*words, '--directory', str(path), code=1).stderr
+        assert f'{path} belongs to user 12345' in message
 
 
-def test_a_project_with_modules_of_the_same_name_is_no_obstacle(directory: Path) -> None:
+def test_modules_of_the_project_do_not_shadow_those_of_the_stack(directory: Path) -> None:
     for name in ('silkline_local', 'silkline', 'queue', 'jwt', 'logging', 'typing'):
         (directory / f'{name}.py').write_text('raise SystemExit("the project\'s own module")')
     command = str(Path(sys.executable).with_name('silkline'))
@@ -206,14 +206,14 @@ def test_a_project_with_modules_of_the_same_name_is_no_obstacle(directory: Path)
         subprocess.run([command, 'down'], cwd=directory, capture_output=True, check=True)
 
 
-def test_a_stack_ends_when_its_directory_is_removed(directory: Path) -> None:
+def test_a_stack_stops_when_its_directory_is_removed(directory: Path) -> None:
     stack = StackProcess(directory / 'stack')
     with stack:
-        stack.directory.rename(directory / 'elsewhere')
+        stack.directory.rename(directory / 'moved')
         wait_until(lambda: 'was removed' in stack.output)
 
 
-def test_a_database_that_is_gone_is_not_taken_for_an_empty_one(directory: Path) -> None:
+def test_a_database_that_disappears_is_not_replaced_by_an_empty_one(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         server = postgres_pid(stack)
         (stack.directory / 'postgres/data').rename(directory / 'lost')
@@ -223,16 +223,16 @@ def test_a_database_that_is_gone_is_not_taken_for_an_empty_one(directory: Path) 
         assert not (stack.directory / 'postgres/data').exists()
 
 
-def test_a_stack_that_runs_keeps_its_options_and_says_so(stack: StackProcess) -> None:
-    place = str(stack.directory)
+def test_options_for_a_running_stack_are_refused(stack: StackProcess) -> None:
+    path = str(stack.directory)
     for words in (['--host', '127.0.0.2'], ['--detach', '--port', '6000']):
-        said = run_silkline('up', '--directory', place, *words, code=1).stderr
-        assert 'run silkline down, then silkline up again' in said
+        message = run_silkline('up', '--directory', path, *words, code=1).stderr
+        assert 'run silkline down, then silkline up again' in message
 
 
-def test_env_starts_what_is_not_running_and_prints_the_variables(directory: Path) -> None:
-    place = str(directory / 'stack')
-    printed = run_silkline('up', '--env', '--directory', place).stdout
+def test_env_starts_the_stack_if_necessary_and_prints_the_variables(directory: Path) -> None:
+    path = str(directory / 'stack')
+    printed = run_silkline('up', '--env', '--directory', path).stdout
     try:
         variables = dict(line.split('=', 1) for line in printed.splitlines())
         assert set(variables) == {
@@ -247,16 +247,16 @@ def test_env_starts_what_is_not_running_and_prints_the_variables(directory: Path
         }
         with psycopg.connect(variables['SUPABASE_DB_URL']) as connection:
             assert connection.execute('select current_user').fetchone() == ('postgres',)
-        assert run_silkline('up', '--env', '--directory', place).stdout == printed
+        assert run_silkline('up', '--env', '--directory', path).stdout == printed
     finally:
-        run_silkline('down', '--directory', place)
+        run_silkline('down', '--directory', path)
 
 
-def test_two_that_start_one_stack_at_once_both_succeed(directory: Path) -> None:
-    place = str(directory / 'stack')
+def test_concurrent_starts_of_one_stack_all_succeed(directory: Path) -> None:
+    path = str(directory / 'stack')
 
     def start(_: int) -> str:
-        return run_silkline('up', '--env', '--directory', place).stdout
+        return run_silkline('up', '--env', '--directory', path).stdout
 
     try:
         with ThreadPoolExecutor(3) as threads:
@@ -264,10 +264,10 @@ def test_two_that_start_one_stack_at_once_both_succeed(directory: Path) -> None:
         assert len(printed) == 1
         assert 'SUPABASE_URL=' in printed.pop()
     finally:
-        run_silkline('down', '--directory', place)
+        run_silkline('down', '--directory', path)
 
 
-def test_two_stacks_at_once_do_not_meet(directory: Path) -> None:
+def test_two_stacks_are_independent(directory: Path) -> None:
     with StackProcess(directory / 'one') as one, StackProcess(directory / 'two') as two:
         job = enqueue(one)
 
@@ -279,18 +279,18 @@ def test_two_stacks_at_once_do_not_meet(directory: Path) -> None:
             two.rpc('pending_crawl_work', key=one.variables['SUPABASE_SECRET_KEY'])
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_an_error(directory: Path) -> None:
+def test_a_requested_port_that_is_taken_is_an_error(directory: Path) -> None:
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
-        said = run_silkline(
+        message = run_silkline(
             'up', '--port', str(port), '--directory', str(directory / 'stack'), code=1
         ).stderr
 
-    assert f'cannot listen on port {port} (address already in use)' in said
-    assert '--port' in said
+    assert f'cannot listen on port {port} (address already in use)' in message
+    assert '--port' in message
 
 
-def test_a_remembered_port_that_is_taken_is_replaced_by_a_free_one(directory: Path) -> None:
+def test_a_taken_port_of_the_last_run_is_replaced_by_a_free_one(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         port = httpx.URL(stack.url).port
         assert port is not None
@@ -319,7 +319,7 @@ def test_no_secret_is_printed_or_shown_in_a_process_title(stack: StackProcess) -
         assert not any(secret in text for secret in [*secrets, password]), where
 
 
-def test_it_listens_on_loopback_alone(stack: StackProcess) -> None:
+def test_the_stack_listens_on_loopback_only(stack: StackProcess) -> None:
     ports = {httpx.URL(stack.variables[name]).port for name in ('SUPABASE_URL', 'SUPABASE_DB_URL')}
     listening = [
         line.split()[1].split(':')
@@ -332,11 +332,11 @@ def test_it_listens_on_loopback_alone(stack: StackProcess) -> None:
     assert addresses == {'0100007F'}
 
 
-def test_a_token_is_its_users_who_sees_only_their_own_jobs(stack: StackProcess) -> None:
-    place = str(stack.directory)
+def test_a_user_with_a_token_sees_only_their_own_jobs(stack: StackProcess) -> None:
+    path = str(stack.directory)
     enqueue(stack, 'of-nobody.example')
     alice, again, bob = (
-        run_silkline('token', email, '--directory', place).stdout.strip()
+        run_silkline('token', email, '--directory', path).stdout.strip()
         for email in ('alice@example.com', 'alice@example.com', 'bob@example.com')
     )
 
@@ -364,7 +364,7 @@ def test_a_token_is_its_users_who_sees_only_their_own_jobs(stack: StackProcess) 
     assert seen == {'alice': ['of-alice.example'], 'bob': []}
 
 
-def test_a_token_fits_the_running_stack_though_its_file_of_keys_is_gone(directory: Path) -> None:
+def test_a_token_is_valid_although_the_keys_file_is_gone(directory: Path) -> None:
     with StackProcess(directory / 'stack') as stack:
         (stack.directory / 'keys.json').unlink()
         token = run_silkline('token', ' Ann@Example.com ', '--directory', str(stack.directory))
@@ -379,57 +379,59 @@ def test_a_token_fits_the_running_stack_though_its_file_of_keys_is_gone(director
         assert answer.status_code == 200
         assert not (stack.directory / 'keys.json').exists()
         (stack.directory / 'env').write_text('garbage')
-        said = run_silkline('token', 'a@b.example', '--directory', str(stack.directory), code=1)
-        assert 'is damaged' in said.stderr
+        message = run_silkline('token', 'a@b.example', '--directory', str(stack.directory), code=1)
+        assert 'is damaged' in message.stderr
 
 
 @pytest.mark.parametrize('email', ['', 'ann', '@example.com', 'ann@'])
-def test_a_token_is_for_an_e_mail_address(directory: Path, email: str) -> None:
-    said = run_silkline('token', email, '--directory', str(directory), code=1).stderr
+def test_a_token_needs_an_e_mail_address(directory: Path, email: str) -> None:
+    message = run_silkline('token', email, '--directory', str(directory), code=1).stderr
 
-    assert 'is not an e-mail address' in said
-
-
-def test_a_token_of_a_stack_that_does_not_run_is_refused(directory: Path) -> None:
-    said = run_silkline('token', 'a@example.com', '--directory', str(directory), code=1).stderr
-
-    assert 'silkline up' in said
+    assert 'is not an e-mail address' in message
 
 
-def test_a_migration_that_fails_is_named_and_nothing_is_left_running(directory: Path) -> None:
+def test_a_token_needs_a_running_stack(directory: Path) -> None:
+    message = run_silkline('token', 'a@example.com', '--directory', str(directory), code=1).stderr
+
+    assert 'silkline up' in message
+
+
+def test_a_failed_migration_is_named_and_nothing_keeps_running(directory: Path) -> None:
     migrations = directory / 'migrations'
     migrations.mkdir()
     (migrations / '20260101000000_bad.sql').write_text('select 1 / 0;')
-    place = str(directory / 'stack')
-    said = run_silkline('up', '--directory', place, '--migrations', str(migrations), code=1).stderr
+    path = str(directory / 'stack')
+    message = run_silkline(
+        'up', '--directory', path, '--migrations', str(migrations), code=1
+    ).stderr
 
-    assert '20260101000000_bad' in said
-    assert 'division by zero' in said
-    assert 'no stack is running' in run_silkline('down', '--directory', place).stderr
+    assert '20260101000000_bad' in message
+    assert 'division by zero' in message
+    assert 'no stack is running' in run_silkline('down', '--directory', path).stderr
 
 
 def test_a_directory_without_migrations_is_refused(directory: Path) -> None:
     (directory / 'readme.txt').touch()
-    said = run_silkline(
+    message = run_silkline(
         'up', '--directory', str(directory / 'stack'), '--migrations', str(directory), code=1
     ).stderr
 
-    assert 'has no migrations' in said
+    assert 'has no migrations' in message
     assert not (directory / 'stack').exists()
 
 
-def test_an_address_that_is_not_this_machines_is_refused_as_such(directory: Path) -> None:
+def test_an_address_that_is_not_of_this_machine_is_refused(directory: Path) -> None:
     for host in ('nonsense.invalid', '192.0.2.1'):
-        said = run_silkline(
+        message = run_silkline(
             'up', '--directory', str(directory / 'stack'), '--host', host, code=1
         ).stderr
-        assert f'cannot listen on {host!r}' in said
+        assert f'cannot listen on {host!r}' in message
 
 
-def test_ports_that_cannot_be_are_forgotten(directory: Path) -> None:
-    place = directory / 'stack'
-    place.mkdir()
-    (place / 'lock').touch()
-    (place / 'ports.json').write_text('{"api": -5, "database": true}')
-    with StackProcess(place) as stack:
+def test_invalid_ports_in_ports_json_are_ignored(directory: Path) -> None:
+    path = directory / 'stack'
+    path.mkdir()
+    (path / 'lock').touch()
+    (path / 'ports.json').write_text('{"api": -5, "database": true}')
+    with StackProcess(path) as stack:
         assert stack.rpc('pending_crawl_work')

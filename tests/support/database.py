@@ -1,4 +1,4 @@
-"""One test's database, entered as the people and programs of a Supabase project enter it."""
+"""The database of one test, used with the roles of a Supabase project."""
 
 import json
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ OWN_LOGIN = ('postgres', SUPERUSER)
 
 
 class Database:
-    """Connections are closed with the test; `call` and `query` keep one per role and user."""
+    """Connections close with the test; `call` and `query` keep one per role and user."""
 
     def __init__(self, postgres: Postgres, name: str) -> None:
         self.postgres = postgres
@@ -43,7 +43,7 @@ class Database:
     def connect(
         self, role: str = 'postgres', user: UUID | None = None, *, autocommit: bool = True
     ) -> Session:
-        """Open a session as PostgREST does: `authenticator`, then the role and its claims."""
+        """Open a session like PostgREST: log in as `authenticator`, then set role and claims."""
         login = role if role in OWN_LOGIN else 'authenticator'
         connection = Session.connect(self.url(login), autocommit=True, row_factory=dict_row)
         self._closing.callback(connection.close)
@@ -57,7 +57,7 @@ class Database:
         return connection
 
     def user(self, email: str | None = None) -> UUID:
-        """Sign a user up."""
+        """Create a user."""
         user = uuid4()
         self.query(
             'insert into auth.users (id, email) values (%s, %s)',
@@ -68,7 +68,7 @@ class Database:
     def call(
         self, function: str, *, role: str | None = None, user: UUID | None = None, **params: Any
     ) -> list[DictRow]:
-        """Call a function of schema public: a user's as authenticated, else as service_role."""
+        """Call a function of schema public: with `user` as authenticated, else as service_role."""
         role = role or ('service_role' if user is None else 'authenticated')
         return call(self._session(role, user), function, **params)
 

@@ -1,4 +1,4 @@
-"""A gateway in a thread of the test run, on a port of its own."""
+"""A gateway in a thread of the test process, on its own port."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ T = TypeVar('T')
 
 
 class GatewayThread:
-    """Enter it for a gateway over `database`; `stop` and `start` keep the port and the keys."""
+    """A gateway over `database` while entered; `stop` and `start` keep the port and the keys."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class GatewayThread:
             return
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(timeout=60)
-        assert not self._thread.is_alive(), 'the gateway does not stop'
+        assert not self._thread.is_alive(), 'the gateway did not stop'
         self._thread = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something on the gateway's own loop, and answer its result."""
+        """Run a coroutine on the gateway's event loop, and return its result."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
 

@@ -1,8 +1,7 @@
 """A Node process that drives supabase-js for the tests.
 
-Owns the process and the lines that go to and fro; what they mean is told in
-`tests/fidelity/js/supabase_js.mjs`. One process serves a whole run: its clients are as apart as
-those of two browsers.
+Owns the process and the lines in both directions; `tests/fidelity/js/supabase_js.mjs` defines them.
+One process serves a whole run: its clients are as separate as those of two browsers.
 """
 
 import asyncio
@@ -22,26 +21,26 @@ from tests.support.servers import NODE_MODULES, ROOT, Missing
 
 DRIVER = ROOT / 'tests/fidelity/js/supabase_js.mjs'
 PACKAGE = ROOT / 'tests/tools/package.json'
-ANSWER_SECONDS = 40.0
+TIMEOUT_SECONDS = 40.0
 
 Event = dict[str, Any]
 
 
 class JavaScriptError(Exception):
-    """supabase-js threw; the message is that of its error."""
+    """supabase-js threw an error with this message."""
 
 
 class JavaScript:
-    """Enter it for a running Node; commands may be given from any thread."""
+    """Runs Node while entered; any thread may send commands."""
 
     def __init__(self) -> None:
         node = shutil.which('node')
         if node is None:
-            raise Missing('no Node: install Node 20 or later')
+            raise Missing('Node is not installed: install Node 20 or later')
         if not (NODE_MODULES / '@supabase/supabase-js').exists():
-            raise Missing('no supabase-js: npm ci in tests/tools')
+            raise Missing('supabase-js is not installed: run npm ci in tests/tools')
         self._ids = itertools.count(1)
-        self._answers: dict[int, Future[Any]] = {}
+        self._results: dict[int, Future[Any]] = {}
         self._listeners: dict[int, Callable[[Event], None]] = {}
         self._lock = threading.Lock()
         self._stderr = tempfile.TemporaryFile()
@@ -73,42 +72,42 @@ class JavaScript:
             self._reader.join(timeout=10)
         self._stderr.close()
 
-    def ask(self, do: str, **command: Any) -> Any:
-        return self._give(do, command).result(timeout=ANSWER_SECONDS)
+    def run(self, do: str, **command: Any) -> Any:
+        return self._send(do, command).result(timeout=TIMEOUT_SECONDS)
 
-    async def ask_async(self, do: str, **command: Any) -> Any:
+    async def run_async(self, do: str, **command: Any) -> Any:
         return await asyncio.wait_for(
-            asyncio.wrap_future(self._give(do, command)), timeout=ANSWER_SECONDS
+            asyncio.wrap_future(self._send(do, command)), timeout=TIMEOUT_SECONDS
         )
 
     def new_id(self) -> int:
-        """A number that no other client, channel or command of this process has."""
+        """A number that is unique among clients, channels and commands of this process."""
         return next(self._ids)
 
     def listen(self, channel: int, listener: Callable[[Event], None]) -> None:
-        """Call `listener` on the running loop with each event of a channel, in order."""
+        """Call `listener` on the running event loop with each event of a channel, in order."""
         loop = asyncio.get_running_loop()
 
         def pass_on(event: Event) -> None:
-            # What comes after the test has ended is nobody's.
+            # Events that arrive after the end of the test are dropped.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(listener, event)
 
         self._listeners[channel] = pass_on
 
-    def forget(self, channel: int) -> None:
+    def remove_listener(self, channel: int) -> None:
         self._listeners.pop(channel, None)
 
-    def _give(self, do: str, command: dict[str, Any]) -> Future[Any]:
+    def _send(self, do: str, command: dict[str, Any]) -> Future[Any]:
         number = self.new_id()
-        answer: Future[Any] = Future()
-        self._answers[number] = answer
+        result: Future[Any] = Future()
+        self._results[number] = result
         line = json.dumps({'id': number, 'do': do, **command}) + '\n'
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
-        return answer
+        return result
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -119,11 +118,11 @@ class JavaScript:
                 if listener is not None:
                     listener(message)
             elif 'error' in message:
-                self._answers.pop(message['id']).set_exception(JavaScriptError(message['error']))
+                self._results.pop(message['id']).set_exception(JavaScriptError(message['error']))
             else:
-                self._answers.pop(message['id']).set_result(message['value'])
+                self._results.pop(message['id']).set_result(message['value'])
         self._stderr.seek(0)
-        last_words = self._stderr.read().decode(errors='replace')[-2000:]
-        while self._answers:
-            _, answer = self._answers.popitem()
-            answer.set_exception(JavaScriptError(f'Node has ended: {last_words}'))
+        stderr = self._stderr.read().decode(errors='replace')[-2000:]
+        while self._results:
+            _, result = self._results.popitem()
+            result.set_exception(JavaScriptError(f'Node has exited: {stderr}'))

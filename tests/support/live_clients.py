@@ -1,7 +1,7 @@
-"""One face for the three clients that speak Realtime: realtime-py, supabase-py, supabase-js.
+"""One interface to the three Realtime clients: realtime-py, supabase-py, supabase-js.
 
-A `Channel` keeps what its client told, in order, until a test asks for it: every wait is for an
-event and has a deadline. Nothing is checked here but that.
+A `Channel` keeps the events of its client in order until a test takes them. Every wait is for an
+event and has a deadline; nothing else is checked here.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.support.javascript import Event, JavaScript
 from tests.support.project import Project
 
 LIVE_CLIENTS = ('realtime-py', 'supabase-py', 'supabase-js')
-# Patient enough for a gateway that is restarted, quick enough for a test.
+# Enough retries for a restart of the gateway, at a rate that suits a test.
 MAX_RETRIES = 1000
 FIRST_RETRY_SECONDS = 0.05
 
@@ -38,7 +38,7 @@ class Broadcast:
 
 
 class Channel:
-    """A topic as one client hears it."""
+    """A topic as one client sees it."""
 
     def __init__(self, topic: str, broadcast: Options | None, patience_seconds: float) -> None:
         self.topic = topic
@@ -49,34 +49,34 @@ class Channel:
         self._broadcasts: asyncio.Queue[Broadcast] = asyncio.Queue()
         self._patience_seconds = patience_seconds
 
-    async def hear(self) -> Broadcast:
+    async def receive(self) -> Broadcast:
         """The next broadcast."""
-        return await self._within(self._broadcasts.get(), 'a broadcast')
+        return await self._within(self._broadcasts.get(), 'broadcast')
 
-    async def hear_all(self, count: int) -> list[Broadcast]:
-        return [await self.hear() for _ in range(count)]
+    async def receive_all(self, count: int) -> list[Broadcast]:
+        return [await self.receive() for _ in range(count)]
 
     async def next_state(self) -> str:
-        return await self._within(self._states.get(), 'a state')
+        return await self._within(self._states.get(), 'state')
 
-    async def reach(self, state: str) -> None:
-        """Wait for a state, passing over others."""
+    async def wait_for_state(self, state: str) -> None:
+        """Wait for a state, ignoring others."""
         while await self.next_state() != state:
             pass
 
-    async def replication(self) -> None:
-        """Wait until broadcasts of the database flow; the join must have asked to be told."""
-        await self._within(self.is_ready.wait(), 'word that broadcasts of the database flow')
+    async def wait_for_replication(self) -> None:
+        """Wait until broadcasts of the database arrive; the join must set `replication_ready`."""
+        await self._within(self.is_ready.wait(), 'message that replication is ready')
 
-    def told_state(self, state: str, reason: str) -> None:
+    def add_state(self, state: str, reason: str) -> None:
         if reason:
             self.reasons.append(reason)
         self._states.put_nowait(state)
 
-    def told_broadcast(self, message: Any) -> None:
+    def add_broadcast(self, message: Any) -> None:
         self._broadcasts.put_nowait(Broadcast(message['event'], message['payload']))
 
-    def told_system(self, status: str, message: str) -> None:
+    def add_system(self, status: str, message: str) -> None:
         if status == 'error':
             self.reasons.append(message)
         elif 'Replication' in message:
@@ -87,18 +87,18 @@ class Channel:
             return await asyncio.wait_for(wait, timeout=self._patience_seconds)
         except TimeoutError:
             raise AssertionError(
-                f'{self.topic}: waited {self._patience_seconds} s in vain for {what}; '
-                f'told so far: {self.reasons}'
+                f'{self.topic}: no {what} within {self._patience_seconds} s; '
+                f'errors so far: {self.reasons}'
             ) from None
 
 
 class LiveClient(Protocol):
-    """A client with a key and perhaps a token."""
+    """A client with a key and optionally a token."""
 
     async def join(
         self, topic: str, *, private: bool = False, broadcast: Options | None = None
     ) -> Channel:
-        """Begin to join; the states of the channel tell how it goes."""
+        """Start to join; the states of the channel show the outcome."""
         ...
 
     async def send(
@@ -110,7 +110,7 @@ class LiveClient(Protocol):
     async def post(
         self, topic: str, event: str, payload: dict[str, Any], *, private: bool = False
     ) -> None:
-        """Send over HTTP, without joining; raises what the client raises."""
+        """Send over HTTP without joining; raises what the client raises."""
         ...
 
     async def leave(self, channel: Channel) -> None: ...
@@ -119,17 +119,19 @@ class LiveClient(Protocol):
 
 
 class Live:
-    """Makes clients of one make; leaving it closes them."""
+    """Creates clients of one library; leaving it closes them."""
 
-    def __init__(self, make: str, project: Project, javascript: Callable[[], JavaScript]) -> None:
-        self.make = make
+    def __init__(
+        self, library: str, project: Project, javascript: Callable[[], JavaScript]
+    ) -> None:
+        self.library = library
         self.project = project
         self._javascript = javascript
 
     @asynccontextmanager
     async def connect(self, key: str, token: str | None = None) -> AsyncGenerator[LiveClient]:
         async with AsyncExitStack() as closing:
-            match self.make:
+            match self.library:
                 case 'supabase-js':
                     client = await self._javascript_client(key, token, closing)
                 case 'supabase-py':
@@ -168,7 +170,7 @@ class Live:
     ) -> LiveClient:
         javascript = self._javascript()
         number = javascript.new_id()
-        await javascript.ask_async(
+        await javascript.run_async(
             'open', client=number, url=self.project.url, key=key, token=token
         )
         client = JavaScriptLive(javascript, number, self.project.patience_seconds)
@@ -177,8 +179,10 @@ class Live:
 
 
 class PythonLive:
-    """realtime-py, alone or inside supabase-py. Callbacks only store: one that raises would end
-    the client's listening without a word."""
+    """realtime-py, alone or inside supabase-py.
+
+    Callbacks only store: one that raises would silently stop the client from listening.
+    """
 
     def __init__(self, client: AsyncRealtimeClient, patience_seconds: float) -> None:
         self._client = client
@@ -193,13 +197,13 @@ class PythonLive:
         self._joined[channel] = joined
 
         def on_state(state: RealtimeSubscribeStates, error: Exception | None) -> None:
-            channel.told_state(state.value, str(error or ''))
+            channel.add_state(state.value, str(error or ''))
 
         def on_broadcast(message: BroadcastPayload) -> None:
-            channel.told_broadcast(message)
+            channel.add_broadcast(message)
 
         joined.on_broadcast('*', on_broadcast)
-        joined.on_system(lambda system: channel.told_system(system.status, system.message))
+        joined.on_system(lambda system: channel.add_system(system.status, system.message))
         await asyncio.wait_for(joined.subscribe(on_state), timeout=self._patience_seconds)
         return channel
 
@@ -210,16 +214,18 @@ class PythonLive:
         if not channel.is_acknowledged:
             await joined.send_broadcast(event, payload)
             return 'ok'
-        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        acknowledged: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         push = await joined.push(
             'broadcast', {'type': 'broadcast', 'event': event, 'payload': payload}, timeout_seconds
         )
-        push.receive(RealtimeAcknowledgementStatus.Ok, lambda _: answered.set_result('ok'))
-        push.receive(RealtimeAcknowledgementStatus.Error, lambda _: answered.set_result('error'))
+        push.receive(RealtimeAcknowledgementStatus.Ok, lambda _: acknowledged.set_result('ok'))
         push.receive(
-            RealtimeAcknowledgementStatus.Timeout, lambda: answered.set_result('timed out')
+            RealtimeAcknowledgementStatus.Error, lambda _: acknowledged.set_result('error')
         )
-        return await asyncio.wait_for(answered, timeout=timeout_seconds + 5)
+        push.receive(
+            RealtimeAcknowledgementStatus.Timeout, lambda: acknowledged.set_result('timed out')
+        )
+        return await asyncio.wait_for(acknowledged, timeout=timeout_seconds + 5)
 
     async def post(
         self, topic: str, event: str, payload: dict[str, Any], *, private: bool = False
@@ -227,7 +233,7 @@ class PythonLive:
         await self._client.channel(topic, {'config': config(private)}).http_send(event, payload)
 
     async def leave(self, channel: Channel) -> None:
-        # client.remove_channel() would forget the channel before the server has confirmed it.
+        # client.remove_channel() would drop the channel before the server has confirmed it.
         await self._joined.pop(channel).unsubscribe()
 
     async def set_auth(self, token: str) -> None:
@@ -235,7 +241,7 @@ class PythonLive:
 
 
 class JavaScriptLive:
-    """supabase-js, in the Node process of the run."""
+    """supabase-js, in the Node process of the test run."""
 
     def __init__(self, javascript: JavaScript, number: int, patience_seconds: float) -> None:
         self._javascript = javascript
@@ -251,14 +257,14 @@ class JavaScriptLive:
 
         def on_event(event: Event) -> None:
             if 'state' in event:
-                channel.told_state(event['state'], event['reason'])
+                channel.add_state(event['state'], event['reason'])
             elif 'broadcast' in event:
-                channel.told_broadcast(event['broadcast'])
+                channel.add_broadcast(event['broadcast'])
             else:
-                channel.told_system(event['system']['status'], event['system']['message'])
+                channel.add_system(event['system']['status'], event['system']['message'])
 
         self._javascript.listen(number, on_event)
-        await self._javascript.ask_async(
+        await self._javascript.run_async(
             'join',
             client=self._number,
             channel=number,
@@ -270,7 +276,7 @@ class JavaScriptLive:
     async def send(
         self, channel: Channel, event: str, payload: dict[str, Any], *, timeout_seconds: int = 10
     ) -> str:
-        return await self._javascript.ask_async(
+        return await self._javascript.run_async(
             'send',
             channel=self._joined[channel],
             event=event,
@@ -287,7 +293,7 @@ class JavaScriptLive:
         private: bool = False,
         is_batch: bool = False,
     ) -> None:
-        await self._javascript.ask_async(
+        await self._javascript.run_async(
             'post',
             client=self._number,
             topic=topic,
@@ -298,19 +304,19 @@ class JavaScriptLive:
         )
 
     async def close(self) -> None:
-        await self._javascript.ask_async('close', client=self._number)
+        await self._javascript.run_async('close', client=self._number)
         for number in self._joined.values():
-            self._javascript.forget(number)
+            self._javascript.remove_listener(number)
 
     async def heartbeat(self) -> str:
-        return await self._javascript.ask_async('heartbeat', client=self._number)
+        return await self._javascript.run_async('heartbeat', client=self._number)
 
     async def leave(self, channel: Channel) -> None:
         number = self._joined.pop(channel)
-        await self._javascript.ask_async('leave', client=self._number, channel=number)
+        await self._javascript.run_async('leave', client=self._number, channel=number)
 
     async def set_auth(self, token: str) -> None:
-        await self._javascript.ask_async('setAuth', client=self._number, token=token)
+        await self._javascript.run_async('setAuth', client=self._number, token=token)
 
 
 def config(private: bool, broadcast: Options | None = None) -> RealtimeChannelConfig:

@@ -1,7 +1,7 @@
-"""A Realtime client that hides nothing: frames as they are on the wire, one at a time.
+"""A Realtime client that exposes raw frames, one at a time.
 
-Owns the two forms of a frame, so that a test can say what it sends and what it gets. It never
-reconnects, never sends a heartbeat, and fails the test when an expected frame does not come.
+Owns the two forms of a frame, so that a test controls what it sends and sees what it gets. It never
+reconnects, never sends heartbeats, and fails the test if an expected frame does not arrive.
 """
 
 import json
@@ -54,12 +54,12 @@ class Phoenix:
         private: bool = False,
         token: str | None = None,
         expect: str = 'ok',
-        hears_itself: bool = False,
+        receives_own: bool = False,
         **broadcast: Any,
     ) -> Frame:
-        """Join `realtime:<topic>` and answer the reply."""
+        """Join `realtime:<topic>` and return the reply."""
         config: dict[str, Any] = {
-            'broadcast': {'ack': False, 'self': hears_itself, **broadcast},
+            'broadcast': {'ack': False, 'self': receives_own, **broadcast},
             'presence': {'key': '', 'enabled': False},
             'postgres_changes': [],
             'private': private,
@@ -95,7 +95,7 @@ class Phoenix:
         return ref
 
     def broadcast(self, topic: str, event: str, payload: Any) -> str:
-        """Send as text, as version 1 clients do."""
+        """Send as text, like version 1 clients."""
         return self.push(
             f'realtime:{topic}',
             'broadcast',
@@ -103,7 +103,7 @@ class Phoenix:
         )
 
     def broadcast_binary(self, topic: str, event: str, payload: bytes, *, encoding: int) -> str:
-        """Send as bytes, as version 2 clients do."""
+        """Send as bytes, like version 2 clients."""
         self._ref += 1
         ref = str(self._ref)
         self.connection.send(push_frame(f'realtime:{topic}', event, payload, encoding, ref=ref))
@@ -126,7 +126,7 @@ class Phoenix:
         return frame
 
     def receive_broadcast(self) -> Any:
-        """The next frame, which is to be a broadcast: its `{type, event, payload, meta}`."""
+        """The `{type, event, payload, meta}` of the next frame, which must be a broadcast."""
         frame = self.receive()
         assert frame.event == 'broadcast', frame
         return frame.payload
@@ -138,11 +138,11 @@ class Phoenix:
         return frames
 
     def heartbeat(self) -> None:
-        """A round trip. What comes in between fails the test: so nothing else was sent before."""
+        """A round trip. Any other frame fails the test, so nothing else was sent before."""
         assert self.receive_reply(self.push('phoenix', 'heartbeat', {})).status == 'ok'
 
     def receive_close(self, *, seconds: float = SECONDS) -> int | None:
-        """Read to the end, and answer the code that the server closed with."""
+        """Read until the connection closes, and return the close code of the server."""
         try:
             while True:
                 self.connection.recv(timeout=seconds)
@@ -170,14 +170,14 @@ def push_frame(
     join_ref: str = '1',
     metadata: bytes = b'',
 ) -> bytes:
-    """Kind 3, written out."""
+    """A frame of kind 3."""
     fields = (join_ref.encode(), ref.encode(), topic.encode(), event.encode(), metadata)
     header = struct.pack('7B', 3, *map(len, fields), encoding)
     return header + b''.join(fields) + payload
 
 
 def read_binary(data: bytes) -> Frame:
-    """Kind 4, in the shape of a text broadcast."""
+    """Decode kind 4 into the form of a text broadcast."""
     kind, topic_size, event_size, metadata_size, encoding = struct.unpack_from('5B', data)
     assert kind == 4, data
     ends = (

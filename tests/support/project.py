@@ -1,8 +1,8 @@
 """The Supabase project that the fidelity tests talk to: a local gateway, or a real one.
 
-Owns where it is, its keys, its users, and SQL as its owner where that can be had. A real project is
-left as it was found: all jobs belong to users made here, and go with them; functions and tables
-made here begin with `silkline_test_` and a number of the run.
+Owns its URL, its keys, its users, and SQL as its owner where available. A real project is left as
+it was: all jobs belong to users created here and are deleted with them; functions and tables
+created here begin with `silkline_test_` and an id of the run.
 """
 
 import os
@@ -39,10 +39,10 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a client of the project knows, and what its owner may do.
+    """What a client of the project knows, and what its owner can do.
 
-    `gateway` and `database` are there only for a local project: a gateway can be restarted and
-    signs any token, a database has a superuser.
+    Only a local project has `gateway` and `database`: the gateway can be restarted and signs any
+    token, the database has a superuser.
     """
 
     url: str
@@ -65,11 +65,11 @@ class Project:
     def own_gateway(self, reason: str) -> GatewayThread:
         """The gateway of a local project; skips the test on a hosted one."""
         if self.gateway is None:
-            pytest.skip(f'a hosted project cannot show it: {reason}')
+            pytest.skip(f'not possible with a hosted project: {reason}')
         return self.gateway
 
     def own_session(self) -> Session:
-        """A session of the role postgres; skips the test where there is none."""
+        """A session as role postgres; skips the test if there is none."""
         if self.session is None:
             pytest.skip(NO_SQL)
         return self.session
@@ -80,17 +80,17 @@ class Project:
         return self.worker_token
 
     def call(self, function: str, *, token: str | None = None, **params: Any) -> Any:
-        """Call a function to set a scene: as the user of `token`, else as the service."""
+        """Call a function to prepare a test: as the user of `token`, else as the service."""
         return post_rpc(self, function, token=token, params=params).raise_for_status().json()
 
     def enqueue(self, user: User, **params: Any) -> dict[str, Any]:
-        """A job of tomorrow, so that no worker of a real project takes it meanwhile."""
-        asked = {
+        """A job that is due tomorrow, so that no worker of a real project takes it."""
+        arguments = {
             'p_payload': {'url': f'https://{uuid4().hex}.example/'},
             'p_run_after': tomorrow(),
             **params,
         }
-        [job] = self.call('enqueue_crawl_job', token=user.token, **asked)
+        [job] = self.call('enqueue_crawl_job', token=user.token, **arguments)
         return job
 
 
@@ -99,7 +99,7 @@ def tomorrow() -> str:
 
 
 def is_hosted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the tests were pointed at a real project: its URL and both keys are set."""
+    """Whether the tests run against a real project: its URL and both keys are set."""
     return bool(
         environment.get('SUPABASE_URL')
         and (environment.get('SUPABASE_SECRET_KEY') or environment.get('SUPABASE_SERVICE_ROLE_KEY'))
@@ -118,7 +118,7 @@ def local_project(database: Database) -> Generator[Project]:
             return User(user_id, gateway.keys.user_token(str(user_id), email=email), email)
 
         def sign_in(user: User) -> str:
-            # An hour longer than the last one: a token differs from another only by its times.
+            # An hour longer than the last one: two tokens differ only in their times.
             return gateway.keys.user_token(str(user.id), email=user.email, seconds=25 * 3600)
 
         yield Project(
@@ -136,7 +136,7 @@ def local_project(database: Database) -> Generator[Project]:
 
 @contextmanager
 def hosted_project(environment: Mapping[str, str] = os.environ) -> Generator[Project]:
-    """A real project. Users made for the run are deleted at its end, and their jobs with them."""
+    """A real project. Users of the run are deleted at its end, and their jobs with them."""
     url = environment['SUPABASE_URL'].rstrip('/')
     secret = environment.get('SUPABASE_SECRET_KEY') or environment['SUPABASE_SERVICE_ROLE_KEY']
     publishable = environment.get('SUPABASE_PUBLISHABLE_KEY') or environment['SUPABASE_ANON_KEY']
@@ -145,7 +145,7 @@ def hosted_project(environment: Mapping[str, str] = os.environ) -> Generator[Pro
         auth = closing.enter_context(httpx.Client(base_url=f'{url}/auth/v1', timeout=30))
         session = None
         if database_url:
-            # Nothing prepared: the URL may be that of a pooler.
+            # No prepared statements: the URL may be that of a pooler.
             session = closing.enter_context(
                 Session.connect(
                     database_url, autocommit=True, row_factory=dict_row, prepare_threshold=None
@@ -155,12 +155,12 @@ def hosted_project(environment: Mapping[str, str] = os.environ) -> Generator[Pro
 
         def sign_up() -> User:
             email, password = f'silkline-test-{uuid4().hex}@example.com', uuid4().hex
-            made = auth.post(
+            created = auth.post(
                 '/admin/users',
                 headers=service,
                 json={'email': email, 'password': password, 'email_confirm': True},
             )
-            user_id = made.raise_for_status().json()['id']
+            user_id = created.raise_for_status().json()['id']
             closing.callback(delete, user_id)
             user = User(UUID(user_id), '', email, password)
             return User(user.id, sign_in(user), email, password)
@@ -187,7 +187,7 @@ def hosted_project(environment: Mapping[str, str] = os.environ) -> Generator[Pro
             session=session,
         )
         if post_rpc(project, 'crawl_queue_stats', token=None, params={}).status_code == 404:
-            pytest.fail(f'{url} has no crawl queue: supabase db push', pytrace=False)
+            pytest.fail(f'{url} has no crawl queue: run supabase db push', pytrace=False)
         yield project
 
 
@@ -204,9 +204,9 @@ def post_rpc(
 
 @contextmanager
 def functions(project: Project) -> Generator[Callable[[str], str]]:
-    """Functions of every shape and error class; answers the full name of each.
+    """Create functions of every shape and error class; yields a function that returns full names.
 
-    They write no table but their own. Skips where there is no SQL.
+    They write to no table but their own. Skips the test if there is no SQL session.
     """
     session = project.own_session()
     try:
@@ -227,8 +227,8 @@ def functions(project: Project) -> Generator[Callable[[str], str]]:
 
 
 def drop(session: psycopg.Connection[DictRow], prefix: str) -> None:
-    """Drop what `functions` has made; the prefix is of this run alone."""
-    made = session.execute(
+    """Drop what `functions` has created; no other run has the prefix."""
+    created = session.execute(
         """
         select format('function %%s', pg_proc.oid::regprocedure) as name
         from pg_catalog.pg_proc
@@ -244,15 +244,15 @@ def drop(session: psycopg.Connection[DictRow], prefix: str) -> None:
         """,
         {'prefix': prefix},
     ).fetchall()
-    for row in made:
-        # Quoted by Postgres itself.
+    for row in created:
+        # Postgres has quoted the name.
         session.execute(sql.SQL('drop {}').format(sql.SQL(row['name'])))
     session.execute("notify pgrst, 'reload schema'")
 
 
 @contextmanager
 def own_kind(project: Project) -> Generator[str]:
-    """A kind of job that no worker of the project asks for, so that claims meet no other job."""
+    """A kind of job that no worker of the project claims, so that claims return no other job."""
     session = project.own_session()
     kind = f'{project.prefix}_{uuid4().hex[:8]}'
     session.execute(

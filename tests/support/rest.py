@@ -1,4 +1,4 @@
-"""A gateway over a database of its own, for the tests of one module, and its callers."""
+"""A gateway with its own database for the tests of one module, and clients for it."""
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +14,7 @@ from tests.support.servers import Server
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The REST side of a gateway, called with the secret key and with the publishable one."""
+    """The REST API of a gateway, with a client per key: secret and publishable."""
 
     database: Database
     gateway: GatewayThread
@@ -26,13 +26,13 @@ class Api:
         return f'{self.gateway.url}/rest/v1'
 
     def as_user(self, token: str) -> dict[str, str]:
-        """The headers by which a page calls for a signed-in user."""
+        """The headers of a page that calls as a signed-in user."""
         return {'apikey': self.gateway.keys.publishable, 'Authorization': f'Bearer {token}'}
 
     def call(
         self, function: str, arguments: dict[str, Any] | None = None, **headers: str
     ) -> httpx.Response:
-        """Call as the service; of the headers, underscores stand for dashes."""
+        """Call as the service; underscores in names of headers become dashes."""
         return self.service.post(
             f'/rpc/{function}',
             json=arguments or {},
@@ -42,7 +42,7 @@ class Api:
 
 @contextmanager
 def open_api(server: Server, template: str, setup: str) -> Generator[Api]:
-    """Run `setup`, as postgres, before the gateway reads the schema."""
+    """Run `setup` as postgres before the gateway reads the schema."""
     with ExitStack() as opened:
         database = opened.enter_context(server.database(template))
         database.query(setup)

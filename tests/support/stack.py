@@ -1,4 +1,4 @@
-"""`silkline up` as a user runs it: a process of its own, in a directory of its own."""
+"""`silkline up` as a user runs it: in its own process and its own directory."""
 
 import os
 import signal
@@ -25,9 +25,9 @@ SILKLINE = [sys.executable, '-m', 'silkline']
 
 @contextmanager
 def own_stack() -> 'Generator[StackProcess]':
-    """A stack that runs, in a directory that nobody else uses."""
+    """A running stack in its own directory."""
     with TemporaryDirectory(prefix='silkline-') as name:
-        # Postgres runs as another account where this is root.
+        # As root, Postgres may run as another account.
         Path(name).chmod(0o711)
         with StackProcess(Path(name) / '.silkline') as stack:
             yield stack
@@ -86,7 +86,7 @@ class StackProcess:
         assert 'ready in' in self.output, self.output
 
     def end(self, number: signal.Signals) -> int:
-        """Signal the process and answer its exit code, once it has ended."""
+        """Signal the process, wait until it has ended, and return its exit code."""
         assert self._process is not None
         os.kill(self._process.pid, number)
         self._wait()
@@ -103,16 +103,16 @@ class StackProcess:
 
     def rpc(self, function: str, *, key: str | None = None, **params: Any) -> Any:
         """Call a function through the API, as the service unless a key is given."""
-        answer = http.post(
+        response = http.post(
             f'{self.url}/rest/v1/rpc/{function}',
             headers={'apikey': key or self.variables['SUPABASE_SECRET_KEY']},
             json=params,
         )
-        answer.raise_for_status()
-        return answer.json()
+        response.raise_for_status()
+        return response.json()
 
     def execute(self, statement: str, params: Sequence[object]) -> None:
-        """Change rows by hand, as an operator could."""
+        """Change rows directly, as an operator could."""
         with psycopg.connect(self.variables['SUPABASE_DB_URL']) as connection:
             connection.execute(statement.encode(), params)
 
@@ -132,7 +132,7 @@ class StackProcess:
 
 
 def run_silkline(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and see that it answers with `code`."""
+    """Run a command to its end, and check its exit code."""
     done = subprocess.run(
         [*SILKLINE, *words], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )

@@ -1,9 +1,9 @@
-// supabase-js on a leash: one JSON command per line on stdin, one JSON line per answer or event on
-// stdout. Asserts nothing and decides nothing: tests/support/javascript.py holds the other end.
+// Drives supabase-js: one JSON command per line on stdin, one JSON line per result or event on
+// stdout. Asserts nothing and decides nothing: tests/support/javascript.py is the other end.
 //
 //   {"id": 1, "do": "open", ...}                      a command
-//   {"id": 1, "value": ...}  {"id": 1, "error": ...}  its answer
-//   {"channel": 3, "state": ...}                      what a channel told, in order
+//   {"id": 1, "value": ...}  {"id": 1, "error": ...}  its result
+//   {"channel": 3, "state": ...}                      events of a channel, in order
 //
 // The first argument is the package.json whose node_modules hold supabase-js.
 
@@ -17,10 +17,10 @@ const WebSocket = require('ws')
 const clients = new Map()
 const channels = new Map()
 
-const tell = (line) => process.stdout.write(JSON.stringify(line) + '\n')
+const emit = (line) => process.stdout.write(JSON.stringify(line) + '\n')
 
 const commands = {
-  // As a browser has it: the publishable key, and the token of whoever is signed in.
+  // As in a browser: the publishable key, and the token of the signed-in user.
   async open({ client, url, key, token }) {
     const opened = createClient(url, key, {
       ...(token && { accessToken: async () => token }),
@@ -37,20 +37,20 @@ const commands = {
   },
 
   async call({ client, schema, name, params, options, steps }) {
-    return await answer(clients.get(client).schema(schema).rpc(name, params, options), steps)
+    return await execute(clients.get(client).schema(schema).rpc(name, params, options), steps)
   },
 
   async read({ client, schema, table, steps }) {
-    return await answer(clients.get(client).schema(schema).from(table), steps)
+    return await execute(clients.get(client).schema(schema).from(table), steps)
   },
 
   async join({ client, channel, topic, config }) {
     const joined = clients.get(client).channel(topic, { config })
     channels.set(channel, joined)
     joined
-      .on('broadcast', { event: '*' }, (message) => tell({ channel, broadcast: message }))
-      .on('system', {}, (system) => tell({ channel, system }))
-      .subscribe((state, error) => tell({ channel, state, reason: error?.message ?? '' }))
+      .on('broadcast', { event: '*' }, (message) => emit({ channel, broadcast: message }))
+      .on('system', {}, (system) => emit({ channel, system }))
+      .subscribe((state, error) => emit({ channel, state, reason: error?.message ?? '' }))
   },
 
   async leave({ client, channel }) {
@@ -75,7 +75,7 @@ const commands = {
     }
   },
 
-  // The first word after 'sent': 'ok' when the server has answered.
+  // The first status after 'sent': 'ok' if the server has replied.
   async heartbeat({ client }) {
     const { realtime } = clients.get(client)
     return await new Promise((resolve) => {
@@ -89,7 +89,7 @@ const commands = {
   },
 }
 
-async function answer(builder, steps) {
+async function execute(builder, steps) {
   for (const [method, ...values] of steps) builder = builder[method](...values)
   const { data, error, count, status } = await builder
   return { data, error: error && { ...error, message: error.message }, count, status }
@@ -98,8 +98,8 @@ async function answer(builder, steps) {
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, do: name, ...command } = JSON.parse(line)
   commands[name](command).then(
-    (value) => tell({ id, value: value ?? null }),
-    (error) => tell({ id, error: String(error?.message ?? error) })
+    (value) => emit({ id, value: value ?? null }),
+    (error) => emit({ id, error: String(error?.message ?? error) })
   )
 }
 process.exit(0)

@@ -11,9 +11,9 @@ from silkline_local.gateway.http import UnreadableBody, read_body
 
 @asynccontextmanager
 async def serve() -> AsyncGenerator[tuple[str, int]]:
-    """A server that answers a body with itself, if it has at most 10 bytes and comes quickly."""
+    """A server that echoes a body of at most 10 bytes that arrives quickly."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def echo(request: web.Request) -> web.Response:
         try:
             body = await read_body(request, largest_bytes=10, silent_seconds=0.2)
         except UnreadableBody as error:
@@ -21,8 +21,8 @@ async def serve() -> AsyncGenerator[tuple[str, int]]:
         return web.Response(body=body)
 
     application = web.Application()
-    application.router.add_post('/', answer)
-    # Otherwise aiohttp waits ten seconds for the rest of a body that it has refused.
+    application.router.add_post('/', echo)
+    # Otherwise aiohttp waits ten seconds for the rest of a refused body.
     runner = web.AppRunner(application, lingering_time=0)
     await runner.setup()
     await web.TCPSite(runner, '127.0.0.1', 0).start()
@@ -43,13 +43,13 @@ async def serve() -> AsyncGenerator[tuple[str, int]]:
         (b'Transfer-Encoding: chunked\r\n\r\n2\r\n{', 408),
     ],
 )
-def test_a_body_is_read_within_its_bounds(sent: bytes, status: int) -> None:
+def test_a_body_is_read_within_limits_of_size_and_time(sent: bytes, status: int) -> None:
     async def scenario() -> bytes:
         async with serve() as address:
             reader, writer = await asyncio.open_connection(*address)
             writer.write(b'POST / HTTP/1.1\r\nHost: x\r\n' + sent)
-            answer = await asyncio.wait_for(reader.readline(), 10)
+            status_line = await asyncio.wait_for(reader.readline(), 10)
             writer.close()
-            return answer
+            return status_line
 
     assert f' {status} '.encode() in asyncio.run(scenario())

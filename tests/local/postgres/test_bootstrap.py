@@ -1,4 +1,4 @@
-"""A bootstrapped database must refuse and allow what a Supabase one does."""
+"""A bootstrapped database must allow and refuse what a Supabase database does."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ API_ROLES = ('anon', 'authenticated', 'service_role')
 
 @pytest.fixture
 def warnings(bare_database: Database) -> list[str]:
-    """What `sender` was warned of."""
+    """The warnings that `sender` got."""
     return []
 
 
@@ -31,13 +31,13 @@ def messages(database: Database) -> list[dict[str, Any]]:
     return database.query('select * from realtime.messages order by inserted_at')
 
 
-def test_bootstrap_may_be_run_again(server: Server, bare_database: Database) -> None:
+def test_bootstrap_can_be_run_again(server: Server, bare_database: Database) -> None:
     bare_database.query('insert into auth.users (id) values (gen_random_uuid())')
     bootstrap(server.postgres, bare_database.name)
     assert len(bare_database.query('select from auth.users')) == 1
 
 
-def test_postgres_is_no_superuser(bare_database: Database) -> None:
+def test_postgres_is_not_a_superuser(bare_database: Database) -> None:
     [role] = bare_database.query('select * from pg_roles where rolname = current_user')
     assert role['rolname'] == 'postgres'
     assert not role['rolsuper']
@@ -67,7 +67,7 @@ def test_only_service_role_of_the_api_roles_bypasses_row_security(bare_database:
         ('postgres', 'search_path', '"$user", public, extensions'),
     ],
 )
-def test_a_role_has_its_setting(
+def test_a_role_has_its_settings(
     bare_database: Database, role: str, setting: str, value: str
 ) -> None:
     [row] = bare_database.query('select rolconfig from pg_roles where rolname = %s', [role])
@@ -85,7 +85,7 @@ def test_authenticator_has_no_rights_of_its_own(bare_database: Database) -> None
 
 
 @pytest.mark.parametrize('role', API_ROLES)
-def test_a_new_table_is_granted_to_nobody(bare_database: Database, role: str) -> None:
+def test_a_new_table_is_granted_to_no_one(bare_database: Database, role: str) -> None:
     bare_database.query('create table public.things (id int)')
     with pytest.raises(errors.InsufficientPrivilege, match='permission denied for table things'):
         bare_database.query('select from public.things', role=role)
@@ -99,7 +99,7 @@ def test_postgres_cannot_create_in_a_schema_of_supabase(
         bare_database.query(f'create table {schema}.things (id int)')
 
 
-def test_a_session_knows_its_user(bare_database: Database) -> None:
+def test_a_session_with_claims_knows_its_user(bare_database: Database) -> None:
     user = bare_database.user()
     row = (
         bare_database.connect('authenticated', user)
@@ -130,7 +130,7 @@ def test_send_adds_an_id(bare_database: Database, sender: Session) -> None:
     )
 
 
-def test_send_keeps_an_id_that_is_there(bare_database: Database, sender: Session) -> None:
+def test_send_keeps_an_existing_id(bare_database: Database, sender: Session) -> None:
     sender.execute("""select realtime.send('{"id": 7}', 'progress', 'job:1', false)""")
     [message] = messages(bare_database)
     assert message['payload'] == {'id': 7}
@@ -138,7 +138,7 @@ def test_send_keeps_an_id_that_is_there(bare_database: Database, sender: Session
 
 
 @pytest.mark.parametrize('payload', ['[1]', '"text"'])
-def test_send_loses_what_is_no_object_with_a_warning(
+def test_send_drops_a_payload_that_is_not_an_object_with_a_warning(
     bare_database: Database, sender: Session, warnings: list[str], payload: str
 ) -> None:
     sender.execute("select realtime.send(%s::jsonb, 'progress', 'job:1')", [payload])
@@ -201,11 +201,11 @@ def test_send_binary_stores_bytes(bare_database: Database, sender: Session) -> N
     assert (message['payload'], message['binary_payload']) == (None, b'\x01\xff')
 
 
-def test_broadcast_changes_tells_the_rows(bare_database: Database) -> None:
+def test_broadcast_changes_sends_the_old_and_the_new_row(bare_database: Database) -> None:
     bare_database.query(
         """
         create table public.things (id int);
-        create function public.tell() returns trigger language plpgsql as $$
+        create function public.notify() returns trigger language plpgsql as $$
         begin
           perform realtime.broadcast_changes(
             'things', tg_op, tg_op, tg_table_name, tg_table_schema, new, old
@@ -213,8 +213,8 @@ def test_broadcast_changes_tells_the_rows(bare_database: Database) -> None:
           return null;
         end;
         $$;
-        create trigger tell after insert on public.things
-          for each row execute function public.tell();
+        create trigger notify after insert on public.things
+          for each row execute function public.notify();
         """
     )
     bare_database.query('insert into public.things values (1)')

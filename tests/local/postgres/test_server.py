@@ -1,4 +1,4 @@
-"""The server of `local/silkline_local/postgres/server.py`, started, killed and started again."""
+"""The server of `local/silkline_local/postgres/server.py`: started, killed and restarted."""
 
 import os
 import signal
@@ -101,7 +101,9 @@ def test_a_restart_after_kill_9_keeps_committed_data(directory: Path) -> None:
         lingering.close()
 
 
-def test_a_stale_pid_file_that_names_a_living_process_is_no_obstacle(directory: Path) -> None:
+def test_a_stale_pid_file_with_the_id_of_a_running_process_does_not_prevent_a_start(
+    directory: Path,
+) -> None:
     with new_server(directory) as postgres:
         kill(postgres)
         pid_file = directory / 'data/postmaster.pid'
@@ -118,7 +120,7 @@ def test_two_servers_run_side_by_side(directory: Path) -> None:
         assert one.password != two.password
 
 
-def test_a_second_start_on_the_same_directory_is_refused_at_once(directory: Path) -> None:
+def test_a_second_server_in_the_same_directory_is_refused_at_once(directory: Path) -> None:
     with new_server(directory) as postgres:
         with pytest.raises(PostgresError, match=f'already running in {directory}'):
             new_server(directory).start()
@@ -127,7 +129,7 @@ def test_a_second_start_on_the_same_directory_is_refused_at_once(directory: Path
         execute(postgres, 'select 1')
 
 
-def test_the_server_dies_with_its_parent_and_the_next_one_takes_over(directory: Path) -> None:
+def test_the_server_stops_with_its_parent_and_another_can_start(directory: Path) -> None:
     program = (
         'import sys; from pathlib import Path\n'
         'from silkline_local.postgres.server import Postgres\n'
@@ -149,7 +151,7 @@ def test_the_server_dies_with_its_parent_and_the_next_one_takes_over(directory: 
         wait_until(lambda: not is_alive(pid), what='the end of the orphaned server')
 
 
-def test_only_loopback_is_listened_on(directory: Path) -> None:
+def test_the_server_listens_on_loopback_only(directory: Path) -> None:
     with (
         new_server(directory) as postgres,
         psycopg.connect(postgres.url(role=SUPERUSER)) as session,
@@ -161,7 +163,7 @@ def test_only_loopback_is_listened_on(directory: Path) -> None:
     assert dict(rows) == {'listen_addresses': '127.0.0.1', 'unix_socket_directories': ''}
 
 
-def test_the_password_is_in_its_file_only(directory: Path) -> None:
+def test_the_password_is_only_in_its_file(directory: Path) -> None:
     with new_server(directory) as postgres:
         bootstrap(postgres)
         password = postgres.password
@@ -179,12 +181,12 @@ def test_the_password_is_in_its_file_only(directory: Path) -> None:
     assert stat.S_IMODE((directory / 'password').stat().st_mode) == 0o600
 
 
-def test_a_directory_without_programs_is_named(tmp_path: Path) -> None:
+def test_an_error_names_the_directory_that_has_no_programs(tmp_path: Path) -> None:
     with pytest.raises(PostgresError, match=f'no initdb and no postgres in {tmp_path}'):
         Postgres(tmp_path / 'server', binaries=tmp_path)
 
 
-def test_a_server_that_fails_shows_its_log(directory: Path) -> None:
+def test_the_error_of_a_failed_start_contains_the_log(directory: Path) -> None:
     postgres = Postgres(directory, settings={**FAST, 'shared_preload_libraries': 'nonsense'})
     with pytest.raises(PostgresError, match='could not access file "nonsense"'):
         postgres.start()
@@ -206,7 +208,7 @@ def test_root_can_start_a_server(
         kill(postgres)
         postgres.start()
         assert count(postgres) == 1
-        # The launcher turned into the server: no process of this one runs with root's rights.
+        # The launcher has become the server: no process of it runs with root's rights.
         status = Path(f'/proc/{postgres.pid}/status').read_text()
         assert 'CapEff:\t0000000000000000' in status
     assert [path.stat().st_mode for path in parents] == before
@@ -215,7 +217,7 @@ def test_root_can_start_a_server(
 
 
 @as_root
-def test_root_can_change_the_way_between_starts(directory: Path) -> None:
+def test_root_can_switch_between_namespace_and_account(directory: Path) -> None:
     ways: tuple[Literal['namespace', 'account'], ...] = ('account', 'namespace', 'account')
     with namespaces_work():
         for number, way in enumerate(ways):
@@ -226,7 +228,7 @@ def test_root_can_change_the_way_between_starts(directory: Path) -> None:
 
 
 @as_root
-def test_programs_out_of_the_accounts_reach_are_copied(directory: Path) -> None:
+def test_programs_that_the_account_cannot_read_are_copied(directory: Path) -> None:
     hidden = directory / 'hidden'
     hidden.mkdir(mode=0o700)
     (hidden / 'pginstall').symlink_to(wheel_binaries().parent)
@@ -244,7 +246,7 @@ def test_programs_out_of_the_accounts_reach_are_copied(directory: Path) -> None:
 
 
 @as_root
-def test_a_directory_out_of_the_accounts_reach_is_an_error(directory: Path) -> None:
+def test_a_directory_that_the_account_cannot_reach_is_an_error(directory: Path) -> None:
     directory.chmod(0o700)
     postgres = Postgres(directory / 'server', settings=FAST, leave_root='account')
     with pytest.raises(PostgresError, match=r'cannot reach .*chmod o\+x'):

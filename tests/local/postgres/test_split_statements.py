@@ -1,4 +1,4 @@
-"""Where a script is cut; the Supabase CLI agrees, see test_supabase_cli.py."""
+"""Where a script is split; test_supabase_cli.py shows that the Supabase CLI does the same."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ STATEMENTS = [
 
 
 @given(st.lists(st.sampled_from(STATEMENTS), max_size=6), st.sampled_from([';', ' ;\n', ';;\n\n']))
-def test_joined_statements_come_apart_again(statements: list[str], separator: str) -> None:
+def test_joined_statements_are_split_again(statements: list[str], separator: str) -> None:
     assert split_statements(separator.join(statements)) == statements
 
 

@@ -1,7 +1,7 @@
-"""Clients that send badly, read badly or do nothing: others must not notice.
+"""Clients that send garbage, read badly or do nothing: others must not notice.
 
-Bad clients are bare TCP sockets, since libraries refuse to behave like that. In each test a good
-client goes on talking beside the bad one.
+Bad clients are plain TCP sockets, because libraries refuse to behave like that. In each test, good
+clients keep exchanging messages at the same time.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ TEXT, BINARY, CONTINUATION, CLOSE = 1, 2, 0, 8
 def handshake(
     gateway: GatewayThread, *, version: str = V1, receive_bytes: int = 0, header: bytes = b''
 ) -> socket.socket:
-    """A WebSocket of nothing but TCP. A `header` comes with its line end."""
+    """A WebSocket on a plain TCP socket. A `header` includes its line end."""
     bare = socket.socket()
     bare.settimeout(60)
     if receive_bytes:
         bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    place = urlsplit(gateway.url)
-    bare.connect((place.hostname, place.port))
+    address = urlsplit(gateway.url)
+    bare.connect((address.hostname, address.port))
     bare.sendall(
         f'GET /realtime/v1/websocket?vsn={version}&apikey={gateway.keys.publishable} HTTP/1.1\r\n'
-        f'Host: {place.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
+        f'Host: {address.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n'
         'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'.encode()
         + header
         + b'\r\n'
     )
-    answer = b''
-    while not answer.endswith(b'\r\n\r\n'):
-        answer += bare.recv(1)
-    assert answer.startswith(b'HTTP/1.1 101'), answer
+    response = b''
+    while not response.endswith(b'\r\n\r\n'):
+        response += bare.recv(1)
+    assert response.startswith(b'HTTP/1.1 101'), response
     return bare
 
 
@@ -75,7 +75,7 @@ def join_frame(topic: str) -> bytes:
 
 
 def read_to_end(bare: socket.socket) -> bytes:
-    """All that the server sends until it ends the connection."""
+    """Everything that the server sends until it closes the connection."""
     received = bytearray()
     with suppress(ConnectionResetError):
         while chunk := bare.recv(1024 * 1024):
@@ -84,7 +84,7 @@ def read_to_end(bare: socket.socket) -> bytes:
 
 
 def read_close(bare: socket.socket) -> int | None:
-    """The code that the server closes with; none when it just ends the connection."""
+    """The close code of the server; None if it only closes the connection."""
     received = bytearray()
     with suppress(ConnectionResetError):
         while chunk := bare.recv(65536):
@@ -97,7 +97,7 @@ def read_close(bare: socket.socket) -> int | None:
 
 @pytest.fixture
 def bystander(gateway: GatewayThread) -> Iterator[Callable[[], None]]:
-    """Call it to assert that others are served, now and in time."""
+    """Call it to assert that other clients are served in time."""
     with (
         open_socket(gateway.url, gateway.keys.publishable) as speaker,
         open_socket(gateway.url, gateway.keys.publishable, version=V2) as listener,
@@ -138,7 +138,7 @@ Talk = Callable[[], None]
     ],
     ids=lambda body: body[:20].decode(),
 )
-def test_text_that_is_no_frame_closes_that_socket_only(
+def test_a_malformed_text_frame_closes_only_its_socket(
     gateway: GatewayThread, bystander: Talk, version: str, body: bytes
 ) -> None:
     with handshake(gateway, version=version) as bad:
@@ -158,7 +158,7 @@ def test_text_that_is_no_frame_closes_that_socket_only(
         b'\x03' + b'\xff' * 99,
     ],
 )
-def test_bytes_that_are_no_push_close_that_socket_only(
+def test_a_malformed_binary_frame_closes_only_its_socket(
     gateway: GatewayThread, bystander: Talk, body: bytes
 ) -> None:
     with handshake(gateway, version=V2) as bad:
@@ -167,20 +167,20 @@ def test_bytes_that_are_no_push_close_that_socket_only(
     bystander()
 
 
-def test_a_header_that_is_not_utf_8_is_only_a_header(gateway: GatewayThread) -> None:
+def test_a_header_that_is_not_utf_8_does_not_prevent_a_join(gateway: GatewayThread) -> None:
     with handshake(gateway, header=b'X-Name: \xff\xfe\r\n') as odd:
         odd.sendall(join_frame('room'))
         assert b'"status":"ok"' in odd.recv(1000)
 
 
-def test_bytes_on_a_version_1_socket_close_it(gateway: GatewayThread, bystander: Talk) -> None:
+def test_a_binary_frame_closes_a_version_1_socket(gateway: GatewayThread, bystander: Talk) -> None:
     with handshake(gateway) as bad:
         bad.sendall(frame(push_frame('realtime:room', 'hi', b'{}', 1), opcode=BINARY))
         assert read_close(bad) == 1003
     bystander()
 
 
-def test_text_that_is_not_utf_8_closes_that_socket_only(
+def test_text_that_is_not_utf_8_closes_only_its_socket(
     gateway: GatewayThread, bystander: Talk
 ) -> None:
     with handshake(gateway) as bad:
@@ -200,7 +200,7 @@ def test_text_that_is_not_utf_8_closes_that_socket_only(
     ],
     ids=['http', 'ones', 'zeros', 'opcode', 'random'],
 )
-def test_garbage_after_the_upgrade_harms_nobody(
+def test_garbage_after_the_upgrade_does_not_affect_others(
     gateway: GatewayThread, bystander: Talk, garbage: bytes
 ) -> None:
     with handshake(gateway) as bad:
@@ -208,7 +208,7 @@ def test_garbage_after_the_upgrade_harms_nobody(
         bystander()
 
 
-def test_a_message_too_large_closes_that_socket_only(
+def test_a_message_that_is_too_large_closes_only_its_socket(
     gateway: GatewayThread, bystander: Talk
 ) -> None:
     with handshake(gateway) as bad:
@@ -218,7 +218,7 @@ def test_a_message_too_large_closes_that_socket_only(
     bystander()
 
 
-def test_a_message_that_claims_to_be_endless_is_not_waited_for(
+def test_a_message_that_announces_a_huge_length_closes_its_socket_at_once(
     gateway: GatewayThread, bystander: Talk
 ) -> None:
     with handshake(gateway) as bad:
@@ -228,7 +228,7 @@ def test_a_message_that_claims_to_be_endless_is_not_waited_for(
     bystander()
 
 
-def test_a_message_without_end_in_pieces_is_cut_short(
+def test_an_endless_fragmented_message_closes_its_socket(
     gateway: GatewayThread, bystander: Talk
 ) -> None:
     with handshake(gateway) as bad:
@@ -240,7 +240,7 @@ def test_a_message_without_end_in_pieces_is_cut_short(
     bystander()
 
 
-def test_the_largest_message_there_is_passes(gateway: GatewayThread) -> None:
+def test_a_message_of_the_largest_size_is_delivered(gateway: GatewayThread) -> None:
     with (
         open_socket(gateway.url, gateway.keys.publishable) as sender,
         open_socket(gateway.url, gateway.keys.publishable) as listener,
@@ -260,7 +260,7 @@ def test_too_many_channels_on_one_socket_are_refused(gateway: GatewayThread) -> 
         assert refused.reason == 'ChannelRateLimitReached: Too many channels'
 
 
-def test_a_reader_that_reads_nothing_is_cut_off_and_the_others_get_all(
+def test_a_client_that_reads_nothing_is_disconnected_and_others_get_everything(
     gateway: GatewayThread, bystander: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = 'x' * 60_000
@@ -284,7 +284,7 @@ def test_a_reader_that_reads_nothing_is_cut_off_and_the_others_get_all(
 
 
 @contextmanager
-def reader_of_nothing(gateway: GatewayThread) -> Generator[socket.socket]:
+def client_that_does_not_read(gateway: GatewayThread) -> Generator[socket.socket]:
     """A client that has left two megabytes unread, which is still allowed."""
     with (
         handshake(gateway, receive_bytes=4096) as slow,
@@ -309,7 +309,7 @@ counts_connections = pytest.mark.skipif(
 
 
 def connections(gateway: GatewayThread) -> int:
-    """How many the gateway holds open. What the kernel alone still knows of has no file."""
+    """How many connections the gateway has open; those that only the kernel holds have no file."""
     rows = [line.split() for line in CONNECTIONS.read_text().splitlines()[1:]]
     return sum(
         row[1].endswith(f':{gateway.port:04X}') and row[3] != LISTENING and row[9] != NO_FILE
@@ -321,23 +321,25 @@ def connections(gateway: GatewayThread) -> int:
 @pytest.mark.parametrize(
     'last',
     [frame(struct.pack('>H', 1000), opcode=CLOSE), frame(b'garbage')],
-    ids=['goodbye', 'garbage'],
+    ids=['close', 'garbage'],
 )
-def test_what_a_client_leaves_unread_goes_with_it(gateway: GatewayThread, last: bytes) -> None:
-    with reader_of_nothing(gateway) as slow:
+def test_unread_data_is_dropped_when_a_client_leaves(gateway: GatewayThread, last: bytes) -> None:
+    with client_that_does_not_read(gateway) as slow:
         assert connections(gateway) == 2
         slow.sendall(last)
         wait_until(lambda: connections(gateway) == 1, what='the end of the connection')
 
 
-def test_a_reader_of_nothing_does_not_hold_up_the_end(gateway: GatewayThread) -> None:
-    with reader_of_nothing(gateway):
+def test_a_client_that_reads_nothing_does_not_delay_the_shutdown(gateway: GatewayThread) -> None:
+    with client_that_does_not_read(gateway):
         stopped_at = time.monotonic()
         gateway.stop()
         assert time.monotonic() - stopped_at < 2
 
 
-def test_a_sender_that_reads_no_answers_is_cut_off(gateway: GatewayThread, bystander: Talk) -> None:
+def test_a_client_that_sends_and_never_reads_is_disconnected(
+    gateway: GatewayThread, bystander: Talk
+) -> None:
     heartbeat = frame(
         b'{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"%b"}' % (b'7' * 2000)
     )
@@ -349,17 +351,19 @@ def test_a_sender_that_reads_no_answers_is_cut_off(gateway: GatewayThread, bysta
         assert len(read_to_end(slow)) < 20_000 * 2000
 
 
-def test_half_a_handshake_keeps_nobody_waiting(gateway: GatewayThread, bystander: Talk) -> None:
-    place = urlsplit(gateway.url)
+def test_an_unfinished_handshake_does_not_affect_others(
+    gateway: GatewayThread, bystander: Talk
+) -> None:
+    address = urlsplit(gateway.url)
     with ExitStack() as stack:
         for number in range(200):
-            half = stack.enter_context(socket.create_connection((place.hostname, place.port)))
+            half = stack.enter_context(socket.create_connection((address.hostname, address.port)))
             half.sendall(b'GET /realtime/v1/websocket?apikey=' if number % 2 else b'')
         bystander()
 
 
 @counts_connections
-def test_sockets_that_vanish_are_forgotten(gateway: GatewayThread, bystander: Talk) -> None:
+def test_sockets_that_disappear_are_removed(gateway: GatewayThread, bystander: Talk) -> None:
     with open_socket(gateway.url, gateway.keys.publishable) as sender:
         sender.join('room', ack=True)
         before = connections(gateway)
@@ -392,7 +396,7 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.skipif(not Path('/proc/self/statm').exists(), reason='memory is read from /proc')
-def test_a_thousand_idle_sockets_cost_little_and_hear_the_next_message(
+def test_a_thousand_idle_sockets_use_little_memory_and_get_the_next_message(
     gateway: GatewayThread, bystander: Talk
 ) -> None:
     count = 1000
@@ -417,8 +421,10 @@ def test_a_thousand_idle_sockets_cost_little_and_hear_the_next_message(
 
 
 @pytest.mark.parametrize('version', [V1, V2])
-def test_a_client_that_never_answers_is_dropped(database: Database, version: str) -> None:
-    """With pings each second; the clients answer them, or not."""
+def test_a_client_that_does_not_response_pings_is_disconnected(
+    database: Database, version: str
+) -> None:
+    """Pings come every second; one client responses them, the other does not."""
     keys = generate_keys()
 
     async def run() -> None:
@@ -441,14 +447,14 @@ def test_a_client_that_never_answers_is_dropped(database: Database, version: str
                 dead = await session.ws_connect(url, autoping=False)
                 live = await session.ws_connect(url)
                 assert realtime.socket_count == 2
-                hearing = asyncio.ensure_future(live.receive())
+                receiving = asyncio.ensure_future(live.receive())
                 async with asyncio.timeout(30):
                     while (await dead.receive()).type is not WSMsgType.CLOSED:
                         pass
                 assert realtime.socket_count == 1
-                assert not hearing.done()
+                assert not receiving.done()
                 await live.close()
-                await hearing
+                await receiving
                 await dead.close()
             await runner.cleanup()
         assert realtime.socket_count == 0
@@ -456,10 +462,10 @@ def test_a_client_that_never_answers_is_dropped(database: Database, version: str
     asyncio.run(run())
 
 
-def test_a_client_that_was_closed_upon_can_come_back(gateway: GatewayThread) -> None:
+def test_a_client_whose_socket_was_closed_can_reconnect(gateway: GatewayThread) -> None:
     with handshake(gateway) as bad:
         bad.sendall(frame(b'garbage'))
         read_to_end(bad)
-    with handshake(gateway) as reformed:
-        reformed.sendall(join_frame('room'))
-        assert b'"status":"ok"' in reformed.recv(1000)
+    with handshake(gateway) as again:
+        again.sendall(join_frame('room'))
+        assert b'"status":"ok"' in again.recv(1000)

@@ -1,4 +1,4 @@
-"""Joining, leaving and speaking, as Phoenix and hosted Realtime have it."""
+"""Joining, leaving and broadcasting, as in Phoenix and hosted Realtime."""
 
 import time
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ def user_topic(user: UUID) -> str:
 
 
 def allow_rooms(database: Database) -> None:
-    """Let signed-in users hear and speak on private topics that begin with room:."""
+    """Let signed-in users read and write private topics that begin with room:."""
     database.query("""
-        create policy "Users hear rooms" on realtime.messages for select to authenticated
+        create policy "Users read rooms" on realtime.messages for select to authenticated
           using (extension = 'broadcast' and (select realtime.topic()) like 'room:%');
-        create policy "Users speak in rooms" on realtime.messages for insert to authenticated
+        create policy "Users write rooms" on realtime.messages for insert to authenticated
           with check (extension = 'broadcast' and (select realtime.topic()) like 'room:%')
     """)
 
@@ -85,7 +85,7 @@ def test_a_topic_outside_realtime_is_unmatched(client: Phoenix) -> None:
     }
 
 
-def test_a_topic_needs_a_name_and_not_too_long_a_one(client: Phoenix) -> None:
+def test_an_empty_or_overlong_topic_is_refused(client: Phoenix) -> None:
     assert client.join('', expect='error').reason.startswith('TopicNameRequired')
     assert client.join('x' * 2000, expect='error').reason.startswith('TopicNameTooLong')
 
@@ -95,7 +95,7 @@ def test_a_message_for_a_topic_not_joined_is_unmatched(client: Phoenix) -> None:
     assert (reply.status, reply.reason) == ('error', 'unmatched topic')
 
 
-def test_leaving_is_answered_and_then_closed(other: Phoenix) -> None:
+def test_a_leave_is_answered_and_the_channel_closed(other: Phoenix) -> None:
     joined = other.join('room')
     ref = other.push('realtime:room', 'phx_leave', {}, join_ref=joined.join_ref)
     assert other.receive_reply(ref).status == 'ok'
@@ -103,7 +103,7 @@ def test_leaving_is_answered_and_then_closed(other: Phoenix) -> None:
     assert other.receive_reply(other.broadcast('room', 'hi', {})).status == 'error'
 
 
-def test_leaving_what_was_not_joined_is_answered(client: Phoenix) -> None:
+def test_leaving_a_topic_that_was_not_joined_is_answered(client: Phoenix) -> None:
     assert client.receive_reply(client.push('realtime:room', 'phx_leave', {})).status == 'ok'
 
 
@@ -127,7 +127,7 @@ def test_joining_twice_closes_the_earlier_join(other: Phoenix, client: Phoenix) 
     other.heartbeat()
 
 
-def test_asking_for_presence_is_tolerated_and_nobody_is_present(client: Phoenix) -> None:
+def test_a_join_that_asks_for_presence_succeeds_and_no_one_is_present(client: Phoenix) -> None:
     config = {'config': {'presence': {'key': 'me', 'enabled': True}}}
     ref = client.push('realtime:room', 'phx_join', config, is_join=True)
     assert client.receive_reply(ref).status == 'ok'
@@ -136,14 +136,14 @@ def test_asking_for_presence_is_tolerated_and_nobody_is_present(client: Phoenix)
     client.heartbeat()
 
 
-def test_asking_for_table_changes_is_refused_clearly(client: Phoenix) -> None:
+def test_a_join_that_asks_for_table_changes_is_refused_by_name(client: Phoenix) -> None:
     config = {'config': {'postgres_changes': [{'event': '*', 'schema': 'public'}]}}
     ref = client.push('realtime:room', 'phx_join', config, is_join=True)
     assert client.receive_reply(ref).reason.startswith('PostgresChangesNotSupported')
 
 
 @pytest.mark.parametrize('private', [True, False])
-def test_asking_for_replay_is_refused_clearly(client: Phoenix, private: bool) -> None:
+def test_a_join_that_asks_for_replay_is_refused_by_name(client: Phoenix, private: bool) -> None:
     refused = client.join('room', private=private, replay={'since': 0}, expect='error')
     assert refused.reason.startswith('UnableToReplayMessages')
 
@@ -151,7 +151,9 @@ def test_asking_for_replay_is_refused_clearly(client: Phoenix, private: bool) ->
 @pytest.mark.parametrize(
     'payload', [None, [], 'x', 7, {'config': 'x'}, {'config': {'broadcast': 1}}]
 )
-def test_a_join_that_says_nothing_sensible_is_a_plain_one(client: Phoenix, payload: object) -> None:
+def test_a_join_with_an_unreadable_payload_is_a_plain_join(
+    client: Phoenix, payload: object
+) -> None:
     ref = client.push('realtime:room', 'phx_join', payload, is_join=True)
     assert client.receive_reply(ref).status == 'ok'
 
@@ -178,7 +180,7 @@ def test_text_reaches_clients_of_both_versions(
         sender.heartbeat()
 
 
-def test_bytes_of_json_reach_clients_of_both_versions(
+def test_binary_frames_with_json_reach_clients_of_both_versions(
     gateway: GatewayThread, client: Phoenix, other: Phoenix
 ) -> None:
     with open_socket(gateway.url, gateway.keys.publishable, version=V2) as sender:
@@ -193,7 +195,7 @@ def test_bytes_of_json_reach_clients_of_both_versions(
         sender.heartbeat()
 
 
-def test_bytes_that_are_not_json_reach_version_2_only(
+def test_binary_payloads_reach_version_2_clients_only(
     gateway: GatewayThread, client: Phoenix, other: Phoenix
 ) -> None:
     with open_socket(gateway.url, gateway.keys.publishable, version=V2) as sender:
@@ -204,8 +206,8 @@ def test_bytes_that_are_not_json_reach_version_2_only(
         client.heartbeat()
 
 
-def test_a_sender_hears_itself_only_if_it_asked_to(client: Phoenix, other: Phoenix) -> None:
-    client.join('room', hears_itself=True)
+def test_a_sender_gets_its_own_broadcast_only_on_request(client: Phoenix, other: Phoenix) -> None:
+    client.join('room', receives_own=True)
     client.broadcast('room', 'hi', {})
     assert client.receive_broadcast()['event'] == 'hi'
     other.join('room')
@@ -226,7 +228,7 @@ def test_a_burst_of_broadcasts_arrives_complete_and_in_order(
     other.heartbeat()
 
 
-def test_a_broadcast_is_acknowledged_only_if_asked_for(client: Phoenix, other: Phoenix) -> None:
+def test_a_broadcast_is_acknowledged_only_on_request(client: Phoenix, other: Phoenix) -> None:
     client.join('room', ack=True)
     assert client.receive_reply(client.broadcast('room', 'hi', {})).payload == {
         'status': 'ok',
@@ -238,7 +240,7 @@ def test_a_broadcast_is_acknowledged_only_if_asked_for(client: Phoenix, other: P
     assert other.receive_reply(ref).status == 'ok'
 
 
-def test_a_broadcast_whose_payload_is_no_object_ends_the_senders_channel(
+def test_a_broadcast_whose_payload_is_not_an_object_closes_the_senders_channel(
     client: Phoenix, other: Phoenix
 ) -> None:
     client.join('room')
@@ -249,7 +251,7 @@ def test_a_broadcast_whose_payload_is_no_object_ends_the_senders_channel(
     other.heartbeat()
 
 
-def test_private_and_public_channels_of_one_name_are_two(gateway: GatewayThread) -> None:
+def test_private_and_public_channels_of_the_same_name_are_separate(gateway: GatewayThread) -> None:
     with (
         open_socket(gateway.url, gateway.keys.secret) as private,
         open_socket(gateway.url, gateway.keys.secret) as public,
@@ -269,7 +271,7 @@ def test_private_and_public_channels_of_one_name_are_two(gateway: GatewayThread)
 # Private channels
 
 
-def test_a_user_joins_what_the_policies_let_them_read(
+def test_a_user_can_join_topics_that_the_policies_let_them_read(
     gateway: GatewayThread, database: Database, client: Phoenix
 ) -> None:
     user, stranger = database.user(), database.user()
@@ -282,7 +284,7 @@ def test_a_user_joins_what_the_policies_let_them_read(
     }
 
 
-def test_a_user_joins_the_topic_of_their_own_job_only(
+def test_a_user_can_join_the_topic_of_their_own_job_only(
     gateway: GatewayThread, database: Database, client: Phoenix
 ) -> None:
     user, stranger = database.user(), database.user()
@@ -292,7 +294,9 @@ def test_a_user_joins_the_topic_of_their_own_job_only(
     client.join(topic, private=True, token=gateway.keys.user_token(str(user)))
 
 
-def test_without_a_token_the_socket_is_its_key(gateway: GatewayThread, client: Phoenix) -> None:
+def test_a_join_without_a_token_uses_the_key_of_the_socket(
+    gateway: GatewayThread, client: Phoenix
+) -> None:
     client.join('crawl_workers', private=True, expect='error')
     client.join('crawl_workers', private=True, token=gateway.keys.publishable, expect='error')
     with open_socket(gateway.url, gateway.keys.secret) as service:
@@ -300,7 +304,7 @@ def test_without_a_token_the_socket_is_its_key(gateway: GatewayThread, client: P
         service.join('crawl_workers_too', private=True, token=gateway.keys.secret)
 
 
-def test_a_worker_with_the_limited_key_hears_commands_where_realtime_is_granted_to_it(
+def test_a_worker_with_the_limited_key_gets_commands_if_it_may_use_realtime(
     gateway: GatewayThread, database: Database, client: Phoenix
 ) -> None:
     token = gateway.keys.crawl_worker
@@ -327,7 +331,7 @@ def test_a_probe_leaves_nothing_behind(gateway: GatewayThread, database: Databas
         ]
 
 
-def test_a_user_who_may_write_is_heard(
+def test_a_broadcast_of_a_user_who_may_write_is_delivered(
     gateway: GatewayThread, database: Database, client: Phoenix, other: Phoenix
 ) -> None:
     allow_rooms(database)
@@ -338,7 +342,7 @@ def test_a_user_who_may_write_is_heard(
     assert other.receive_broadcast()['event'] == 'hi'
 
 
-def test_what_a_user_may_not_write_is_dropped_without_an_ack(
+def test_a_broadcast_of_a_user_who_may_not_write_is_dropped_without_an_ack(
     gateway: GatewayThread, database: Database, client: Phoenix, other: Phoenix
 ) -> None:
     user = database.user()
@@ -350,7 +354,9 @@ def test_what_a_user_may_not_write_is_dropped_without_an_ack(
     other.heartbeat()
 
 
-def test_a_policy_that_fails_refuses(gateway: GatewayThread, database: Database) -> None:
+def test_a_policy_that_raises_an_error_refuses_the_join(
+    gateway: GatewayThread, database: Database
+) -> None:
     database.query("""
         create policy "Broken" on realtime.messages for select to authenticated
           using ((select realtime.topic())::uuid is null)
@@ -363,7 +369,7 @@ def test_a_policy_that_fails_refuses(gateway: GatewayThread, database: Database)
 
 
 @pytest.mark.parametrize('topic', ["'; drop table x; --", '%s %(role)s', 'ü:名', 'a\\b"c', 'a\0b'])
-def test_topics_of_any_letters_are_only_names(gateway: GatewayThread, topic: str) -> None:
+def test_topics_may_contain_any_characters(gateway: GatewayThread, topic: str) -> None:
     with open_socket(gateway.url, gateway.keys.secret) as socket:
         expect = 'error' if '\0' in topic else 'ok'
         assert socket.join(topic, private=True, expect=expect).topic == f'realtime:{topic}'
@@ -372,7 +378,7 @@ def test_topics_of_any_letters_are_only_names(gateway: GatewayThread, topic: str
 # Tokens
 
 
-def test_tokens_that_cannot_be_used_are_refused_with_their_reason(
+def test_an_invalid_token_is_refused_with_the_reason(
     gateway: GatewayThread, client: Phoenix
 ) -> None:
     keys = gateway.keys
@@ -399,8 +405,8 @@ def test_an_unknown_role_is_refused(gateway: GatewayThread, client: Phoenix) -> 
     )
 
 
-def join_with_a_token_that_ends(gateway: GatewayThread, client: Phoenix) -> None:
-    """Join before the token has ended: on a busy machine perhaps not with the first one."""
+def join_with_a_short_token(gateway: GatewayThread, client: Phoenix) -> None:
+    """Join before the token expires; on a busy machine, not always with the first one."""
 
     def has_joined() -> bool:
         token = gateway.keys.user_token(str(uuid4()), seconds=1.5)
@@ -408,13 +414,13 @@ def join_with_a_token_that_ends(gateway: GatewayThread, client: Phoenix) -> None
         ref = client.push('realtime:room', 'phx_join', payload, is_join=True)
         return client.receive_reply(ref).status == 'ok'
 
-    wait_until(has_joined, what='a join in time')
+    wait_until(has_joined, what='a join before the token expires')
 
 
-def test_a_channel_is_shut_down_when_its_token_ends(
+def test_a_channel_is_closed_when_its_token_expires(
     gateway: GatewayThread, client: Phoenix
 ) -> None:
-    join_with_a_token_that_ends(gateway, client)
+    join_with_a_short_token(gateway, client)
     system = client.receive()
     assert system.event == 'system'
     assert system.payload['status'] == 'error'
@@ -424,7 +430,7 @@ def test_a_channel_is_shut_down_when_its_token_ends(
     client.heartbeat()
 
 
-def test_a_new_token_carries_a_channel_past_the_end_of_the_old(
+def test_a_new_token_keeps_a_channel_open_past_the_end_of_the_old_one(
     gateway: GatewayThread, client: Phoenix
 ) -> None:
     user = str(uuid4())
@@ -440,7 +446,7 @@ def test_a_new_token_carries_a_channel_past_the_end_of_the_old(
         assert client.receive_broadcast()['event'] == 'hi'
 
 
-def test_a_new_token_without_the_right_to_read_ends_the_channel(
+def test_a_new_token_without_the_right_to_read_closes_the_channel(
     gateway: GatewayThread, database: Database, client: Phoenix
 ) -> None:
     user, stranger = database.user(), database.user()
@@ -455,12 +461,12 @@ def test_a_new_token_without_the_right_to_read_ends_the_channel(
     assert client.receive().event == 'phx_close'
 
 
-def test_a_new_token_is_asked_again_for_the_right_to_write(
+def test_the_right_to_write_is_checked_again_for_a_new_token(
     gateway: GatewayThread, database: Database, client: Phoenix, other: Phoenix
 ) -> None:
     allow_rooms(database)
     database.query("""
-        create policy "Anonymous hear rooms" on realtime.messages for select to anon
+        create policy "Anonymous read rooms" on realtime.messages for select to anon
           using ((select realtime.topic()) like 'room:%')
     """)
     other.join('room:1', private=True)
@@ -473,7 +479,7 @@ def test_a_new_token_is_asked_again_for_the_right_to_write(
     assert other.receive_broadcast()['event'] == 'hi'
 
 
-def test_bad_tokens_end_the_channel_and_keys_are_ignored(
+def test_an_invalid_new_token_closes_the_channel_and_a_key_is_ignored(
     gateway: GatewayThread, client: Phoenix
 ) -> None:
     client.join('room')
@@ -490,7 +496,7 @@ def test_bad_tokens_end_the_channel_and_keys_are_ignored(
 # The end
 
 
-def test_a_stopping_gateway_says_goodbye_at_once(gateway: GatewayThread) -> None:
+def test_a_stopping_gateway_closes_sockets_at_once(gateway: GatewayThread) -> None:
     with (
         open_socket(gateway.url, gateway.keys.publishable) as first,
         open_socket(gateway.url, gateway.keys.publishable, version=V2) as second,

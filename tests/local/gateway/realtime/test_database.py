@@ -36,7 +36,7 @@ def client(gateway: GatewayThread, request: pytest.FixtureRequest) -> Iterator[P
         yield socket
 
 
-def test_a_message_of_the_database_carries_the_id_of_its_row(
+def test_a_message_from_the_database_carries_the_id_of_its_row(
     client: Phoenix, database: Database
 ) -> None:
     client.join('room', private=True)
@@ -52,9 +52,7 @@ def test_a_message_of_the_database_carries_the_id_of_its_row(
     }
 
 
-def test_a_payload_is_passed_on_as_the_database_wrote_it(
-    client: Phoenix, database: Database
-) -> None:
+def test_a_payload_arrives_as_the_database_wrote_it(client: Phoenix, database: Database) -> None:
     client.join('room', private=True)
     payload = {
         'id': 'x',
@@ -80,7 +78,9 @@ def test_private_messages_reach_private_channels_and_public_ones_public(
         client.heartbeat()
 
 
-def test_the_triggers_of_a_job_reach_its_owner(gateway: GatewayThread, database: Database) -> None:
+def test_broadcasts_of_the_job_triggers_reach_the_owner(
+    gateway: GatewayThread, database: Database
+) -> None:
     user = database.user()
     with open_socket(gateway.url, gateway.keys.publishable) as owner:
         owner.join(f'crawl_user:{user}', private=True, token=gateway.keys.user_token(str(user)))
@@ -92,7 +92,7 @@ def test_the_triggers_of_a_job_reach_its_owner(gateway: GatewayThread, database:
         assert owner.receive_broadcast()['payload']['to'] == 'paused'
 
 
-def test_nothing_is_told_before_commit_and_nothing_after_rollback(
+def test_nothing_is_sent_before_commit_or_after_rollback(
     client: Phoenix, database: Database
 ) -> None:
     client.join('room', private=True)
@@ -108,7 +108,7 @@ def test_nothing_is_told_before_commit_and_nothing_after_rollback(
     client.heartbeat()
 
 
-def test_transactions_are_told_whole_and_in_the_order_of_their_commits(
+def test_transactions_are_sent_whole_and_in_commit_order(
     client: Phoenix, database: Database
 ) -> None:
     client.join('room', private=True)
@@ -131,11 +131,11 @@ def test_transactions_are_told_whole_and_in_the_order_of_their_commits(
     payloads = [client.receive_broadcast()['payload'] for _ in range(80)]
     for thread in threads:
         thread.join()
-    told = [(payload['number'], payload['step']) for payload in payloads]
-    assert told == [(number, step) for number in commits for step in range(10)]
+    received = [(payload['number'], payload['step']) for payload in payloads]
+    assert received == [(number, step) for number in commits for step in range(10)]
 
 
-def test_a_large_transaction_arrives_whole_while_others_are_served(
+def test_a_large_transaction_arrives_whole_while_other_clients_are_served(
     gateway: GatewayThread, client: Phoenix, database: Database
 ) -> None:
     count = 10_000
@@ -160,7 +160,9 @@ def test_a_large_transaction_arrives_whole_while_others_are_served(
     assert slowest < 5
 
 
-def test_bytes_reach_version_2_clients_only(gateway: GatewayThread, database: Database) -> None:
+def test_binary_messages_reach_version_2_clients_only(
+    gateway: GatewayThread, database: Database
+) -> None:
     with (
         open_socket(gateway.url, gateway.keys.secret, version=V1) as old,
         open_socket(gateway.url, gateway.keys.secret, version=V2) as new,
@@ -175,7 +177,7 @@ def test_bytes_reach_version_2_clients_only(gateway: GatewayThread, database: Da
         assert old.receive_broadcast()['payload']['is'] == 'next'
 
 
-def test_bytes_are_told_however_the_database_likes_to_write_them(database: Database) -> None:
+def test_binary_messages_do_not_depend_on_bytea_output(database: Database) -> None:
     database.query(f"alter database {database.name} set bytea_output = 'escape'")
     with (
         GatewayThread(database) as gateway,
@@ -186,7 +188,7 @@ def test_bytes_are_told_however_the_database_likes_to_write_them(database: Datab
         assert client.receive_broadcast()['payload'] == b'\x00\xff'
 
 
-def test_rows_that_cannot_be_told_are_passed_over(client: Phoenix, database: Database) -> None:
+def test_rows_that_cannot_be_sent_are_skipped(client: Phoenix, database: Database) -> None:
     client.join('room', private=True)
     database.query(
         """
@@ -210,7 +212,7 @@ def test_rows_that_cannot_be_told_are_passed_over(client: Phoenix, database: Dat
     client.heartbeat()
 
 
-def test_other_tables_and_other_partitions_do_no_harm(client: Phoenix, database: Database) -> None:
+def test_other_tables_in_the_publication_are_ignored(client: Phoenix, database: Database) -> None:
     client.join('room', private=True)
     database.query(
         """
@@ -233,7 +235,9 @@ SLOT = """
 """
 
 
-def test_the_slot_goes_with_the_gateway(gateway: GatewayThread, database: Database) -> None:
+def test_the_slot_is_dropped_when_the_gateway_stops(
+    gateway: GatewayThread, database: Database
+) -> None:
     [slot] = database.query(SLOT, role=SUPERUSER)
     gateway.stop()
     wait_until(
@@ -241,13 +245,13 @@ def test_the_slot_goes_with_the_gateway(gateway: GatewayThread, database: Databa
     )
 
 
-def test_the_slot_lets_go_of_wal_that_holds_no_messages(
+def test_the_slot_advances_over_wal_without_messages(
     gateway: GatewayThread, database: Database
 ) -> None:
     assert gateway.url
     database.query('create table public.other (id int)')
 
-    def has_let_go() -> bool:
+    def has_advanced() -> bool:
         [before] = database.query('select pg_current_wal_lsn() as lsn', role=SUPERUSER)
         database.query('insert into public.other select generate_series(1, 100)')
         wait_until(
@@ -260,11 +264,11 @@ def test_the_slot_lets_go_of_wal_that_holds_no_messages(
         )
         return True
 
-    assert has_let_go()
-    assert has_let_go()
+    assert has_advanced()
+    assert has_advanced()
 
 
-def test_a_gateway_stops_at_once_while_its_stream_waits(database: Database) -> None:
+def test_a_gateway_stops_at_once_while_its_stream_is_still_starting(database: Database) -> None:
     writer = database.connect(autocommit=False)
     writer.execute('create table public.other (id int)')
     with GatewayThread(database) as gateway:
@@ -273,7 +277,7 @@ def test_a_gateway_stops_at_once_while_its_stream_waits(database: Database) -> N
         assert time.monotonic() - stopped_at < 2
 
 
-def test_partitions_are_made_when_the_gateway_starts(
+def test_partitions_are_created_when_the_gateway_starts(
     gateway: GatewayThread, database: Database
 ) -> None:
     gateway.stop()
@@ -294,8 +298,8 @@ def test_partitions_are_made_when_the_gateway_starts(
         assert socket.receive_broadcast()['payload']['is'] == 'stored'
 
 
-def test_a_partition_that_is_missing_is_made_while_the_gateway_runs(database: Database) -> None:
-    """As after days of sleep: no midnight was seen, and today is none of the days made."""
+def test_a_missing_partition_is_created_while_the_gateway_runs(database: Database) -> None:
+    """As after days of sleep: there is no partition for today."""
     today = f'realtime.messages_{datetime.now(UTC):%Y_%m_%d}'
 
     def is_there() -> bool:
@@ -303,8 +307,8 @@ def test_a_partition_that_is_missing_is_made_while_the_gateway_runs(database: Da
         return row['is_there']
 
     async def run() -> None:
-        async with RealtimeDatabase(database.url('supabase_admin')) as asked:
-            keeping = asyncio.ensure_future(asked.keep_partitions(every_seconds=0.01))
+        async with RealtimeDatabase(database.url('supabase_admin')) as realtime:
+            keeping = asyncio.ensure_future(realtime.keep_partitions(every_seconds=0.01))
             await asyncio.to_thread(wait_until, is_there, what=f'a new {today}')
             keeping.cancel()
 
@@ -318,7 +322,7 @@ def test_a_missing_partition_refuses_the_join(client: Phoenix, database: Databas
     assert client.join('room', private=True, expect='error').reason.startswith('MissingPartition')
 
 
-def test_whoever_asks_is_told_that_the_stream_is_up(client: Phoenix) -> None:
+def test_a_client_can_ask_for_a_message_when_the_stream_is_up(client: Phoenix) -> None:
     client.join('room', private=True, replication_ready=True)
     system = client.receive()
     assert system.event == 'system'
@@ -330,19 +334,21 @@ def test_whoever_asks_is_told_that_the_stream_is_up(client: Phoenix) -> None:
     }
 
 
-# The database goes away
+# Outages of the database
 
 
 @pytest.fixture
 def own_database(directory: Path) -> Iterator[Database]:
-    """A database on a server of its own, which may be killed."""
+    """A database on its own server, which may be killed."""
     with Postgres(directory, settings=FAST) as postgres:
         bootstrap(postgres, 'postgres')
         with Database(postgres, 'postgres') as database:
             yield database
 
 
-def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) -> None:
+def test_sockets_survive_an_outage_of_the_database_and_get_its_messages_again(
+    own_database: Database,
+) -> None:
     postgres = own_database.postgres
     with (
         GatewayThread(own_database) as gateway,
@@ -376,8 +382,10 @@ def test_sockets_outlive_the_database_and_hear_it_again(own_database: Database) 
             assert len(received) <= 2
 
 
-def test_a_gateway_starts_before_its_database_hears_it(own_database: Database) -> None:
-    """A transaction that is under way holds up the stream, and must not hold up the start."""
+def test_a_gateway_starts_although_an_open_transaction_delays_its_stream(
+    own_database: Database,
+) -> None:
+    """An open transaction delays the stream, but must not delay the start."""
     writer = own_database.connect(SUPERUSER, autocommit=False)
     writer.execute('create table slow (id int)')
     with (

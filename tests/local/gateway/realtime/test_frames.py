@@ -54,7 +54,7 @@ def test_a_version_2_frame_is_an_array() -> None:
     assert incoming.payload == b'{"a":[1,2]}'
 
 
-def test_a_binary_push_is_read_byte_for_byte() -> None:
+def test_a_binary_push_is_decoded_byte_for_byte() -> None:
     data = (
         b'\x03\x01\x02\x06\x05\x02\x01' + b'6' + b'12' + b'real:t' + b'event' + b'{}' + b'{"a":1}'
     )
@@ -64,7 +64,7 @@ def test_a_binary_push_is_read_byte_for_byte() -> None:
     assert incoming.push == UserPush('event', b'{"a":1}', is_json=True)
 
 
-def test_a_user_broadcast_is_written_byte_for_byte() -> None:
+def test_a_user_broadcast_is_encoded_byte_for_byte() -> None:
     broadcast = UserBroadcast('t', 'ev', b'{"a":1}', is_json=True, id='i')
     expected = b'\x04\x0a\x02\x0a\x01' + b'realtime:t' + b'ev' + b'{"id":"i"}' + b'{"a":1}'
     assert broadcast.frame(ProtocolVersion.TWO) == b'\x82' + bytes([len(expected)]) + expected
@@ -86,7 +86,7 @@ def test_version_1_clients_get_a_user_broadcast_as_json() -> None:
 
 
 @pytest.mark.parametrize('payload', [b'\xff', b'{"a":', b'{} {}', b'"\xff"', b''])
-def test_version_1_clients_are_spared_what_is_not_json(payload: bytes) -> None:
+def test_version_1_clients_do_not_get_payloads_that_are_not_json(payload: bytes) -> None:
     assert UserBroadcast('t', 'ev', payload, is_json=True).frame(ProtocolVersion.ONE) is None
     assert UserBroadcast('t', 'ev', payload, is_json=False).frame(ProtocolVersion.ONE) is None
 
@@ -102,7 +102,7 @@ def test_names_too_long_for_a_length_byte_are_sent_as_text() -> None:
     ]
 
 
-def test_a_text_broadcast_is_passed_on_as_it_was_sent() -> None:
+def test_a_text_broadcast_is_sent_as_it_was_received() -> None:
     broadcast = TextBroadcast('t', b'{"type":"broadcast", "more":  1.0}')
     assert b'{"type":"broadcast", "more":  1.0}' in body(broadcast.frame(ProtocolVersion.ONE))
     assert json.loads(body(broadcast.frame(ProtocolVersion.TWO)))[:4] == [
@@ -125,7 +125,7 @@ def test_websocket_frames_of_every_length_are_whole(size: int) -> None:
 
 
 @given(SHORT_TEXT, SHORT_TEXT, SHORT_TEXT, st.binary(max_size=300), st.booleans())
-def test_a_push_survives_the_way_through(
+def test_a_push_is_decoded_and_encoded_without_loss(
     ref: str, topic: str, event: str, payload: bytes, is_json: bool
 ) -> None:
     data = push_frame(topic, event, payload, int(is_json), ref=ref)
@@ -140,7 +140,7 @@ def test_a_push_survives_the_way_through(
 
 
 @given(SHORT_TEXT, SHORT_TEXT, st.dictionaries(SHORT_TEXT, st.integers() | SHORT_TEXT))
-def test_text_frames_of_both_versions_are_read_back(
+def test_encoded_text_frames_of_both_versions_can_be_decoded(
     topic: str, event: str, payload: dict[str, object]
 ) -> None:
     text = json.dumps(payload).encode()
@@ -152,9 +152,7 @@ def test_text_frames_of_both_versions_are_read_back(
 
 
 @given(st.sampled_from(ProtocolVersion), st.text() | st.binary())
-def test_garbage_is_malformed_and_nothing_worse(
-    version: ProtocolVersion, data: str | bytes
-) -> None:
+def test_garbage_raises_malformed_only(version: ProtocolVersion, data: str | bytes) -> None:
     try:
         decode(version, data)
     except MalformedFrame:
@@ -162,7 +160,7 @@ def test_garbage_is_malformed_and_nothing_worse(
 
 
 @given(st.binary(max_size=40))
-def test_garbage_behind_a_push_is_malformed_and_nothing_worse(data: bytes) -> None:
+def test_garbage_after_a_push_header_raises_malformed_only(data: bytes) -> None:
     try:
         decode(ProtocolVersion.TWO, b'\x03' + data)
     except MalformedFrame:
@@ -184,12 +182,12 @@ def test_garbage_behind_a_push_is_malformed_and_nothing_worse(data: bytes) -> No
         '[' * 100_000,
     ],
 )
-def test_text_that_is_no_frame_is_malformed(text: str) -> None:
+def test_text_that_is_not_a_frame_is_malformed(text: str) -> None:
     for version in ProtocolVersion:
         with pytest.raises(MalformedFrame):
             decode(version, text)
 
 
-def test_bytes_are_not_for_version_1() -> None:
+def test_version_1_has_no_binary_frames() -> None:
     with pytest.raises(MalformedFrame, match='vsn'):
         decode(ProtocolVersion.ONE, push_frame('realtime:t', 'e', b'{}', 1))

@@ -30,13 +30,13 @@ def insert(number: int, values: list[bytes | None]) -> bytes:
     )
 
 
-def test_an_insert_is_read_by_the_columns_of_its_relation() -> None:
+def test_an_insert_is_decoded_with_the_columns_of_its_relation() -> None:
     decoder = RowDecoder()
     assert decoder.decode(relation(5, 'realtime', 'messages_2026_11_16', ['id', 'topic'])) is None
     assert decoder.decode(insert(5, [b'x', None])) == {'id': b'x', 'topic': None}
 
 
-def test_other_tables_are_passed_over() -> None:
+def test_other_tables_are_ignored() -> None:
     decoder = RowDecoder()
     decoder.decode(relation(5, 'public', 'messages', ['id']))
     assert decoder.decode(insert(5, [b'x'])) is None
@@ -45,7 +45,7 @@ def test_other_tables_are_passed_over() -> None:
     assert decoder.decode(b'C' + bytes(25)) is None
 
 
-def test_a_number_used_again_is_the_newer_table() -> None:
+def test_a_reused_oid_means_the_newer_table() -> None:
     decoder = RowDecoder()
     decoder.decode(relation(5, 'realtime', 'messages_2026_11_16', ['id']))
     decoder.decode(relation(5, 'public', 'things', ['id']))
@@ -61,12 +61,12 @@ def test_a_row_that_does_not_fit_its_columns_is_malformed() -> None:
         decoder.decode(insert(5, [b'x', b'yy'])[:-1])
 
 
-def test_signs_of_life_and_data_are_told_apart() -> None:
+def test_keepalives_and_data_are_distinguished() -> None:
     assert decode_envelope(b'k' + struct.pack('>QQB', 77, 0, 1)) == Keepalive(77, True)
     assert decode_envelope(b'w' + struct.pack('>QQQ', 5, 9, 0) + b'C') == WalData(9, b'C')
 
 
-def test_a_status_names_the_position_three_times() -> None:
+def test_a_status_contains_the_position_three_times() -> None:
     status = encode_status(258)
     assert status[:1] == b'r'
     assert status[1:25] == (258).to_bytes(8, 'big') * 3
@@ -74,7 +74,7 @@ def test_a_status_names_the_position_three_times() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_garbage_is_malformed_and_nothing_worse(data: bytes) -> None:
+def test_garbage_raises_malformed_only(data: bytes) -> None:
     decoder = RowDecoder()
     decoder.decode(relation(0, 'realtime', 'messages', ['id']))
     for read in (decode_envelope, decoder.decode):

@@ -24,7 +24,7 @@ def post(
     token: str | None = None,
     content_type: str | None = 'application/json',
 ) -> tuple[int, Any]:
-    """The status and the body of the answer, read as JSON if there is any."""
+    """The status and the body of the response, decoded as JSON if there is any."""
     headers = {'apikey': key or gateway.keys.publishable}
     if token is not None:
         headers['Authorization'] = f'Bearer {token}'
@@ -63,7 +63,7 @@ def private(gateway: GatewayThread) -> Iterator[Phoenix]:
         yield socket
 
 
-def test_a_batch_is_accepted_and_told_in_order(gateway: GatewayThread, public: Phoenix) -> None:
+def test_a_batch_is_accepted_and_sent_in_order(gateway: GatewayThread, public: Phoenix) -> None:
     messages = [message(payload={'number': number}) for number in range(5)]
     assert post(gateway, BATCH, {'messages': messages}) == (202, None)
     for number in range(5):
@@ -75,7 +75,7 @@ def test_a_batch_is_accepted_and_told_in_order(gateway: GatewayThread, public: P
 
 
 @pytest.mark.parametrize('flag', [True, 'true', '1'])
-def test_a_message_is_private_by_any_word_for_it(
+def test_every_spelling_of_a_private_message_is_understood(
     gateway: GatewayThread, private: Phoenix, public: Phoenix, flag: object
 ) -> None:
     body = {'messages': [message(private=flag)]}
@@ -119,7 +119,7 @@ def test_a_private_message_needs_the_right_to_write(
         ({'messages': [message(' ')]}, {'messages': [{'topic': ["can't be blank"]}]}),
     ],
 )
-def test_what_is_wrong_with_a_batch_is_told(
+def test_the_errors_of_a_batch_are_listed_per_message(
     gateway: GatewayThread, public: Phoenix, body: Any, errors: Any
 ) -> None:
     assert post(gateway, BATCH, body) == (422, {'errors': errors})
@@ -127,11 +127,13 @@ def test_what_is_wrong_with_a_batch_is_told(
 
 
 @pytest.mark.parametrize('body', [b'', b'{', b'\xff', b'{"messages":' + b'[' * 100_000])
-def test_what_is_not_json_is_refused(gateway: GatewayThread, body: bytes) -> None:
+def test_a_batch_that_is_not_json_is_refused(gateway: GatewayThread, body: bytes) -> None:
     assert post(gateway, BATCH, body)[0] == 400
 
 
-def test_one_message_is_named_by_its_path(gateway: GatewayThread, public: Phoenix) -> None:
+def test_the_path_names_topic_and_event_of_a_single_message(
+    gateway: GatewayThread, public: Phoenix
+) -> None:
     assert post(gateway, one('room'), {'a': [1, None]}) == (202, None)
     assert public.receive_broadcast() == {
         'type': 'broadcast',
@@ -140,7 +142,7 @@ def test_one_message_is_named_by_its_path(gateway: GatewayThread, public: Phoeni
     }
 
 
-def test_names_in_a_path_may_hold_any_letter(gateway: GatewayThread) -> None:
+def test_names_in_a_path_may_contain_any_characters(gateway: GatewayThread) -> None:
     topic, event = 'crawl_job:1/2 ü', 'a/b c'
     with open_socket(gateway.url, gateway.keys.publishable) as client:
         client.join(topic)
@@ -149,7 +151,9 @@ def test_names_in_a_path_may_hold_any_letter(gateway: GatewayThread) -> None:
         assert (received.topic, received.payload['event']) == (f'realtime:{topic}', event)
 
 
-def test_one_message_of_bytes_reaches_version_2(gateway: GatewayThread, private: Phoenix) -> None:
+def test_a_single_binary_message_reaches_version_2_clients(
+    gateway: GatewayThread, private: Phoenix
+) -> None:
     path = one('room') + '?private=true'
     answer = post(
         gateway,
@@ -162,7 +166,7 @@ def test_one_message_of_bytes_reaches_version_2(gateway: GatewayThread, private:
     assert private.receive_broadcast()['payload'] == b'\x00\xff'
 
 
-def test_one_private_message_without_the_right_to_write_is_refused(
+def test_a_single_private_message_without_the_right_to_write_is_refused(
     gateway: GatewayThread, database: Database, private: Phoenix
 ) -> None:
     path = one('room') + '?private=true'
@@ -172,7 +176,7 @@ def test_one_private_message_without_the_right_to_write_is_refused(
     private.heartbeat()
 
 
-def test_other_kinds_of_content_are_refused(gateway: GatewayThread) -> None:
+def test_other_content_types_are_refused(gateway: GatewayThread) -> None:
     assert post(gateway, one('room'), b'<a/>', content_type='text/xml')[0] == 415
     assert post(gateway, one('room'), b'{}', content_type=None)[0] == 202
     assert post(gateway, one('room'), b'{', content_type='application/json')[0] == 400
@@ -187,6 +191,6 @@ def test_keys_and_tokens_are_checked(gateway: GatewayThread) -> None:
     assert post(gateway, BATCH, body, token=gateway.keys.publishable)[0] == 202
 
 
-def test_a_body_without_end_is_refused(gateway: GatewayThread, public: Phoenix) -> None:
+def test_a_body_that_is_too_large_is_refused(gateway: GatewayThread, public: Phoenix) -> None:
     assert post(gateway, BATCH, b'x' * (9 * 1024 * 1024))[0] == 413
     public.heartbeat()

@@ -1,4 +1,4 @@
-"""How one client's frames are taken, whatever the network gives of them at once."""
+"""How the frames of one client are handled."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,7 +13,7 @@ HEARTBEAT = '{"topic":"phoenix","event":"heartbeat","payload":{},"ref":"1"}'
 
 
 class Client:
-    """A connection that has these frames at hand, and then its end; it keeps what it is sent."""
+    """A connection that delivers these frames, then closes; it keeps what is sent to it."""
 
     closed = False
 
@@ -50,7 +50,7 @@ def serve(client: Client, services: SocketServices) -> Coroutine[Any, Any, None]
     ).serve()
 
 
-def test_frames_without_pause_leave_the_others_their_turn() -> None:
+def test_a_client_that_sends_without_pause_does_not_block_other_tasks() -> None:
     async def run() -> None:
         serving = asyncio.ensure_future(
             serve(Client([HEARTBEAT] * 100), services=cast(SocketServices, None))

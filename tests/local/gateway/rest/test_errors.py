@@ -1,4 +1,4 @@
-"""What is refused, with which status, code and words."""
+"""Errors: their status, code, message, details and hint."""
 
 import json
 import time
@@ -60,7 +60,7 @@ grant all on public.parents, public.children to service_role;
 def api(server: Server, template: str) -> Iterator[Api]:
     with open_api(server, template, SETUP) as api:
         yield api
-        # Whatever was refused, no connection was spoiled by it.
+        # None of the refusals has left a connection unusable.
         for _ in range(20):
             assert api.call('is_well').json() is True
 
@@ -116,7 +116,7 @@ STATUSES = {
 
 
 @pytest.mark.parametrize(('sqlstate', 'status'), STATUSES.items())
-def test_an_error_of_the_database_has_its_status(api: Api, sqlstate: str, status: int) -> None:
+def test_each_database_error_has_its_status(api: Api, sqlstate: str, status: int) -> None:
     response = api.call('fail', {'p_sqlstate': sqlstate, 'p_detail': 'because'})
     assert response.status_code == status
     assert response.json() == {
@@ -129,7 +129,7 @@ def test_an_error_of_the_database_has_its_status(api: Api, sqlstate: str, status
     assert response.headers['Content-Type'] == 'application/json; charset=utf-8'
 
 
-def test_without_details_there_are_none(api: Api) -> None:
+def test_an_error_without_details_has_null_details(api: Api) -> None:
     assert api.call('fail_plainly').json() == {
         'code': 'P0001',
         'message': 'plainly',
@@ -138,7 +138,7 @@ def test_without_details_there_are_none(api: Api) -> None:
     }
 
 
-def test_only_who_is_anonymous_is_asked_to_sign_in(api: Api) -> None:
+def test_missing_rights_are_401_for_anonymous_callers_and_403_for_others(api: Api) -> None:
     refused = api.anonymous.post('/rpc/is_well')
     assert outcome(refused) == (401, '42501')
     assert refused.headers['WWW-Authenticate'] == 'Bearer'
@@ -149,11 +149,11 @@ def test_only_who_is_anonymous_is_asked_to_sign_in(api: Api) -> None:
     assert 'WWW-Authenticate' not in refused.headers
 
 
-def test_an_error_at_the_commit_is_an_error(api: Api) -> None:
+def test_an_error_at_commit_is_reported(api: Api) -> None:
     assert outcome(api.call('add_orphan')) == (409, '23503')
 
 
-def test_a_function_may_decide_the_whole_refusal(api: Api) -> None:
+def test_a_function_can_choose_the_whole_error_response(api: Api) -> None:
     response = api.call(
         'fail',
         {
@@ -182,7 +182,7 @@ def test_a_function_may_decide_the_whole_refusal(api: Api) -> None:
         ('{"code":"1","message":"m"}', '{"status":1}', """Invalid JSON value for DETAIL: '{"st"""),
     ],
 )
-def test_a_refusal_that_cannot_be_read_is_an_error(
+def test_a_malformed_error_of_a_function_is_a_500(
     api: Api, message: str, detail: str | None, details: str
 ) -> None:
     arguments = {'p_sqlstate': 'PGRST', 'p_message': message, 'p_detail': detail}
@@ -191,7 +191,7 @@ def test_a_refusal_that_cannot_be_read_is_an_error(
     assert response.json()['details'].startswith(details[:40])
 
 
-def test_an_unknown_function_is_named_and_a_near_one_offered(api: Api) -> None:
+def test_an_unknown_function_is_named_and_a_similar_one_suggested(api: Api) -> None:
     response = api.call('add_number', {'p_first': 1, 'p_second': 2})
     assert response.status_code == 404
     assert response.json() == {
@@ -205,7 +205,7 @@ def test_an_unknown_function_is_named_and_a_near_one_offered(api: Api) -> None:
     }
 
 
-def test_wrong_arguments_are_named_and_the_right_ones_offered(api: Api) -> None:
+def test_wrong_arguments_are_named_and_the_right_ones_suggested(api: Api) -> None:
     response = api.call('add_numbers', {'p_first': 1})
     assert response.json() == {
         'code': 'PGRST202',
@@ -226,13 +226,13 @@ def test_wrong_arguments_are_named_and_the_right_ones_offered(api: Api) -> None:
     assert api.call('zzzzzzzzzzzzzzzzzzzzzzzzzzzz').json()['hint'] is None
 
 
-def test_overloads_that_take_the_same_names_are_ambiguous(api: Api) -> None:
+def test_overloads_with_the_same_argument_names_are_ambiguous(api: Api) -> None:
     response = api.call('twice', {'p_a': 1})
     assert outcome(response) == (300, 'PGRST203')
     assert 'public.twice(p_a => integer)' in response.json()['message']
 
 
-def test_an_unknown_table_is_named_and_a_near_one_offered(api: Api) -> None:
+def test_an_unknown_table_is_named_and_a_similar_one_suggested(api: Api) -> None:
     response = api.service.get('/parent')
     assert response.status_code == 404
     assert response.json() == {
@@ -282,7 +282,7 @@ def test_a_schema_that_is_not_exposed_is_refused(api: Api, method: str, header: 
         ('POST', "/rpc/is_well';select%201--", 404, 'PGRST202'),
     ],
 )
-def test_methods_and_paths_that_are_not_served_are_refused(
+def test_unsupported_methods_and_paths_are_refused(
     api: Api, method: str, path: str, status: int, code: str
 ) -> None:
     assert outcome(api.service.request(method, api.url + path)) == (status, code)
@@ -307,7 +307,7 @@ def test_methods_and_paths_that_are_not_served_are_refused(
         b'{"p_value": ' + b'[' * 100_000 + b']' * 100_000 + b'}',
     ],
 )
-def test_a_body_that_is_no_json_is_refused(api: Api, body: bytes) -> None:
+def test_a_body_that_is_not_valid_json_is_refused(api: Api, body: bytes) -> None:
     response = api.service.post('/rpc/same_json', content=body)
     assert outcome(response) == (400, 'PGRST102')
     assert response.json()['message'] == 'Empty or invalid json'
@@ -320,7 +320,7 @@ def test_a_body_that_is_no_json_is_refused(api: Api, body: bytes) -> None:
         (b'{"p_value": "\\u0000"}', '22P05'),
     ],
 )
-def test_a_text_that_the_database_cannot_hold_is_refused(api: Api, body: bytes, code: str) -> None:
+def test_text_that_the_database_cannot_store_is_refused(api: Api, body: bytes, code: str) -> None:
     assert outcome(api.service.post('/rpc/same', content=body)) == (400, code)
 
 
@@ -333,7 +333,7 @@ def test_a_text_that_the_database_cannot_hold_is_refused(api: Api, body: bytes, 
         ({'p_by': 0}, '22012'),
     ],
 )
-def test_an_argument_of_the_wrong_type_is_refused(
+def test_an_argument_that_the_function_cannot_use_is_a_400(
     api: Api, arguments: dict[str, Any], code: str
 ) -> None:
     assert outcome(api.call('divide', arguments)) == (400, code)
@@ -346,7 +346,7 @@ def test_a_nul_in_the_query_string_is_refused(api: Api) -> None:
         assert response.json()['code'] in ('22021', 'PGRST100')
 
 
-def test_deep_nesting_that_can_be_read_comes_through(api: Api) -> None:
+def test_deeply_nested_json_is_accepted(api: Api) -> None:
     value = b'[' * 500 + b']' * 500
     response = api.service.post('/rpc/same_json', content=b'{"p_value": ' + value + b'}')
     assert response.content == value
@@ -355,7 +355,7 @@ def test_deep_nesting_that_can_be_read_comes_through(api: Api) -> None:
 @pytest.mark.parametrize(
     'content_type', ['text/plain', 'text/csv', 'multipart/form-data; boundary=x']
 )
-def test_other_bodies_than_json_are_refused(api: Api, content_type: str) -> None:
+def test_bodies_of_other_media_types_are_refused(api: Api, content_type: str) -> None:
     response = api.service.post(
         '/rpc/is_well', content=b'{}', headers={'Content-Type': content_type}
     )
@@ -364,7 +364,9 @@ def test_other_bodies_than_json_are_refused(api: Api, content_type: str) -> None
 
 
 @pytest.mark.parametrize('content_type', ['application/json; charset=utf-8', 'Application/JSON'])
-def test_json_bodies_are_known_by_their_media_type(api: Api, content_type: str) -> None:
+def test_json_media_types_are_accepted_with_parameters_and_in_any_case(
+    api: Api, content_type: str
+) -> None:
     response = api.service.post(
         '/rpc/is_well', content=b'{}', headers={'Content-Type': content_type}
     )
@@ -372,7 +374,7 @@ def test_json_bodies_are_known_by_their_media_type(api: Api, content_type: str) 
 
 
 @pytest.mark.parametrize('accept', ['text/csv', 'application/geo+json', 'image/png, text/html'])
-def test_other_answers_than_json_are_refused(api: Api, accept: str) -> None:
+def test_a_request_for_another_media_type_is_refused(api: Api, accept: str) -> None:
     response = api.call('is_well', Accept=accept)
     assert outcome(response) == (406, 'PGRST107')
     assert response.json()['message'] == f'None of these media types are available: {accept}'
@@ -400,7 +402,7 @@ def test_a_body_of_unknown_size_is_refused_once_it_is_too_large(api: Api) -> Non
     try:
         response = api.service.post('/rpc/same', content=pieces())
     except httpx.WriteError:
-        # The gateway had hung up before all was sent.
+        # The gateway closed the connection before everything was sent.
         return
     assert response.status_code == 413
 
@@ -413,7 +415,7 @@ def test_a_body_of_unknown_size_is_refused_once_it_is_too_large(api: Api) -> Non
         ('a.b.c', 'No suitable key or wrong key type'),
     ],
 )
-def test_a_token_that_is_none_is_refused(api: Api, token: str, message: str) -> None:
+def test_a_malformed_token_is_refused(api: Api, token: str, message: str) -> None:
     response = api.service.post('/rpc/is_well', headers={'Authorization': f'Bearer {token}'})
     assert outcome(response) == (401, 'PGRST301')
     assert response.json()['message'] == message
@@ -429,7 +431,7 @@ def test_a_token_of_another_stack_is_refused(api: Api) -> None:
     assert response.json()['details'] == 'None of the keys was able to decode the JWT'
 
 
-def test_an_expired_token_is_refused_after_half_a_minute(api: Api) -> None:
+def test_an_expired_token_is_refused_after_30_seconds_of_leeway(api: Api) -> None:
     now = int(time.time())
     sign = api.gateway.keys.sign
     late = api.as_user(sign({'role': 'service_role', 'exp': now - 20}))
@@ -454,7 +456,9 @@ def test_an_expired_token_is_refused_after_half_a_minute(api: Api) -> None:
         ({'aud': 5}, "The JWT 'aud' claim must be a string or an array of strings"),
     ],
 )
-def test_a_token_out_of_its_time_is_refused(api: Api, claims: dict[str, Any], message: str) -> None:
+def test_a_token_with_an_invalid_time_or_audience_is_refused(
+    api: Api, claims: dict[str, Any], message: str
+) -> None:
     now = int(time.time())
     claims = {
         name: now + value if type(value) in (int, float) and name != 'aud' else value
@@ -466,7 +470,7 @@ def test_a_token_out_of_its_time_is_refused(api: Api, claims: dict[str, Any], me
     assert response.json()['message'] == message
 
 
-def test_a_clock_may_be_off_by_half_a_minute(api: Api) -> None:
+def test_30_seconds_of_clock_skew_are_allowed(api: Api) -> None:
     soon = int(time.time()) + 20
     headers = api.as_user(
         api.gateway.keys.sign(
@@ -476,7 +480,7 @@ def test_a_clock_may_be_off_by_half_a_minute(api: Api) -> None:
     assert api.service.post('/rpc/is_well', headers=headers).json() is True
 
 
-def test_a_token_whose_claims_are_no_text_is_refused(api: Api) -> None:
+def test_a_token_whose_claims_are_not_utf_8_is_refused(api: Api) -> None:
     headers = api.as_user(api.gateway.keys.sign({'role': 'service_role', 'name': '\ud800'}))
     response = api.service.post('/rpc/is_well', headers=headers)
     assert outcome(response) == (401, 'PGRST301')
@@ -495,20 +499,20 @@ def test_a_token_whose_claims_are_no_text_is_refused(api: Api) -> None:
         ('none', 403, '42501'),
     ],
 )
-def test_a_role_that_may_not_be_taken_is_refused(
+def test_a_token_with_a_role_that_authenticator_cannot_assume_is_refused(
     api: Api, role: object, status: int, code: str
 ) -> None:
     headers = api.as_user(api.gateway.keys.sign({'role': role}))
     assert outcome(api.service.post('/rpc/is_well', headers=headers)) == (status, code)
 
 
-def test_without_a_key_nothing_is_answered(api: Api) -> None:
+def test_a_request_without_a_key_is_refused(api: Api) -> None:
     response = http.post(f'{api.url}/rpc/is_well')
     assert response.status_code == 401
     assert response.json()['message'] == 'No API key found in request'
 
 
-def test_strict_handling_refuses_preferences_that_are_unknown(api: Api) -> None:
+def test_strict_handling_refuses_unknown_preferences(api: Api) -> None:
     response = api.call(
         'is_well',
         Prefer='handling=strict, params=single-object, count=exact, timezone=Nowhere',
@@ -524,7 +528,7 @@ def test_strict_handling_refuses_preferences_that_are_unknown(api: Api) -> None:
     assert lenient.headers['Preference-Applied'] == 'handling=lenient'
 
 
-def test_errors_are_json_whatever_is_in_them(api: Api) -> None:
+def test_errors_with_any_text_are_valid_json(api: Api) -> None:
     message = 'quote " backslash \\ newline \n ünï \U0001f353'
     response = api.call('fail', {'p_sqlstate': 'PT400', 'p_message': message})
     assert json.loads(response.content)['message'] == message

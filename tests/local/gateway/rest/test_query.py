@@ -1,4 +1,4 @@
-"""Query strings of any content: read or refused, and never more than names and values in SQL."""
+"""Arbitrary query strings are parsed or refused, and cannot inject SQL."""
 
 import contextlib
 import re
@@ -33,7 +33,7 @@ PLAIN_SQL = re.compile(r'[A-Za-z0-9_ ().,*=<>@&|~$:-]*')
 @given(pairs=PAIRS, header=st.none() | TEXTS)
 @example(pairs=[('id', 'eq.1'), ('select', '"; drop":id::text')], header='0-1')
 @example(pairs=[('or', '(a.eq.1,not.and(b.in.("x,y",z),c.is.null))')], header=None)
-def test_names_and_values_never_get_out_of_their_place(
+def test_names_and_values_cannot_inject_sql(
     pairs: list[tuple[str, str]], header: str | None
 ) -> None:
     try:
@@ -55,7 +55,7 @@ def test_names_and_values_never_get_out_of_their_place(
 
 
 @given(pairs=PAIRS)
-def test_what_is_no_condition_is_an_argument(pairs: list[tuple[str, str]]) -> None:
+def test_a_parameter_that_is_not_a_condition_is_an_argument(pairs: list[tuple[str, str]]) -> None:
     try:
         query = parse_query(pairs, range_header=None, takes_arguments=True)
     except Refusal:
@@ -64,18 +64,18 @@ def test_what_is_no_condition_is_an_argument(pairs: list[tuple[str, str]]) -> No
 
 
 @given(header=TEXTS)
-def test_headers_of_any_content_are_read_or_refused(header: str) -> None:
+def test_any_header_is_parsed_or_refused(header: str) -> None:
     parse_preferences(header)
     with contextlib.suppress(Refusal):
         response_form(header)
 
 
-def test_the_heavier_media_type_goes_first() -> None:
+def test_the_media_type_with_the_greater_weight_wins() -> None:
     assert response_form('application/json;q=0.1, application/vnd.pgrst.object+json').is_object
     assert not response_form('application/vnd.pgrst.object+json;q=0.1, */*').is_object
 
 
-def test_names_are_similar_by_the_edits_between_them() -> None:
+def test_similarity_is_based_on_edit_distance() -> None:
     assert similarity('test', 'test') == 1
     assert similarity('testt', 'test') == 0.8
     assert similarity('', 'abc') == 0

@@ -1,4 +1,4 @@
-"""What holds in the transaction of a request: role, claims, headers, timeouts, the schema."""
+"""The transaction of a request: role, claims, headers, timeouts, and changes of the schema."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -105,7 +105,7 @@ def test_functions_can_read_the_request(api: Api) -> None:
     assert by_get.json() == 'GET'
 
 
-def test_headers_that_are_no_text_do_no_harm(api: Api) -> None:
+def test_headers_that_are_not_utf_8_are_accepted(api: Api) -> None:
     response = api.service.post(
         '/rpc/setting',
         json={'p_name': 'request.headers'},
@@ -115,27 +115,27 @@ def test_headers_that_are_no_text_do_no_harm(api: Api) -> None:
     assert '"x-odd":"' in response.json()
 
 
-def test_nothing_of_a_request_is_left_for_the_next(api: Api) -> None:
+def test_settings_of_a_request_do_not_leak_into_the_next(api: Api) -> None:
     for _ in range(3):
         api.call('who', X_Left='over')
     assert 'over' not in api.call('setting', {'p_name': 'request.headers'}).text
     assert api.anonymous.post('/rpc/who').json()['uid'] is None
 
 
-def test_a_right_that_one_role_has_is_not_lent_to_another(api: Api) -> None:
-    # After some calls the plan is kept, with the function inlined: it is not called any more, so
-    # nothing would ask whether it may be.
+def test_a_cached_plan_does_not_give_one_roles_rights_to_another(api: Api) -> None:
+    # After some calls the plan is cached with the function inlined: the function is no longer
+    # called, so nothing would check the right to execute it.
     for _ in range(20):
         assert api.call('add_one', {'p_to': 1}).json() == 2
     refused = api.anonymous.post('/rpc/add_one', json={'p_to': 1})
     assert (refused.status_code, refused.json()['code']) == (401, '42501')
 
 
-def test_a_function_that_deallocates_all_does_no_harm_to_others(api: Api) -> None:
+def test_a_function_that_deallocates_all_statements_does_not_break_later_calls(api: Api) -> None:
     assert api.call('setting', {'p_name': 'role'}).json() == 'service_role'
     for new in ('first', 'second'):
         assert api.call('deallocate').json() is True
-        # One statement that was prepared, and one that has yet to be.
+        # A statement that was prepared already, and below one that was not.
         assert api.call('setting', {'p_name': 'role'}).json() == 'service_role'
         assert api.call('deallocate').json() is True
         assert api.service.get(f'/crawl_jobs?select={new}:id&limit=0').json() == []
@@ -157,22 +157,22 @@ def test_a_connection_is_not_kept_after_a_large_message(
     assert api.call('backend').json() != before
 
 
-def test_the_timeout_of_a_role_cuts_its_calls(api: Api) -> None:
+def test_the_statement_timeout_of_a_role_applies(api: Api) -> None:
     headers = api.as_user(api.gateway.keys.sign({'role': 'rest_impatient'}))
     response = api.service.post('/rpc/wait_a_while', headers=headers)
     assert (response.status_code, response.json()['code']) == (500, '57014')
-    # The same connection, for somebody with more patience.
+    # The same connection, for a role without that timeout.
     assert api.call('wait_a_while').json() is True
 
 
-def test_the_timeout_of_a_function_goes_before_its_callers(api: Api) -> None:
+def test_the_timeout_of_a_function_overrides_that_of_its_caller(api: Api) -> None:
     response = api.call('wait_hastily')
     assert (response.status_code, response.json()['code']) == (500, '57014')
     headers = api.as_user(api.gateway.keys.sign({'role': 'rest_impatient'}))
     assert api.service.post('/rpc/wait_patiently', headers=headers).json() is True
 
 
-def test_other_settings_of_a_function_are_its_own(api: Api) -> None:
+def test_other_settings_of_a_function_apply_inside_it(api: Api) -> None:
     assert api.call('work_memory').json() == '7MB'
 
 
@@ -183,13 +183,13 @@ def test_isolation_is_that_of_the_function_or_the_role(api: Api) -> None:
     assert api.service.post('/rpc/isolation', headers=headers).json() == 'repeatable read'
 
 
-def test_functions_that_promise_to_read_cannot_write(api: Api) -> None:
+def test_a_call_is_read_only_unless_a_volatile_function_is_posted(api: Api) -> None:
     assert api.call('reading').json() == 'on'
     assert api.call('writing').json() == 'off'
     assert api.service.get('/rpc/writing').json() == 'on'
 
 
-def test_times_are_told_in_the_preferred_zone(api: Api) -> None:
+def test_times_are_returned_in_the_preferred_time_zone(api: Api) -> None:
     response = api.call('a_time', Prefer='timezone=Asia/Tokyo')
     assert response.json() == '2026-01-01T21:00:00+09:00'
     assert response.headers['Preference-Applied'] == 'timezone=Asia/Tokyo'
@@ -199,7 +199,7 @@ def test_times_are_told_in_the_preferred_zone(api: Api) -> None:
     assert 'Preference-Applied' not in unknown.headers
 
 
-def test_requests_at_once_run_side_by_side(api: Api) -> None:
+def test_concurrent_requests_run_in_parallel(api: Api) -> None:
     waiting = """
         select count(*) from pg_stat_activity
         where datname = current_database() and wait_event = 'advisory'
@@ -231,7 +231,7 @@ def test_new_functions_and_tables_are_known_at_once(api: Api) -> None:
     wait_until(lambda: api.service.get('/brand_new').json()['code'] == 'PGRST205')
 
 
-def test_settings_of_roles_are_read_anew_when_told(api: Api) -> None:
+def test_settings_of_roles_are_reloaded_on_notify(api: Api) -> None:
     headers = api.as_user(api.gateway.keys.sign({'role': 'rest_impatient'}))
     alter = f'alter role rest_impatient in database {api.database.name}'
 
@@ -243,13 +243,13 @@ def test_settings_of_roles_are_read_anew_when_told(api: Api) -> None:
     api.database.query(f"{alter} set work_mem = '3MB'")
     api.database.query("notify pgrst, 'reload config'")
     wait_until(lambda: setting('work_mem') == '3MB')
-    # What only a superuser may set is left alone, and is no error.
+    # A setting that only a superuser may change is ignored without an error.
     assert setting('log_statement') == 'none'
     api.database.query(f'{alter} reset all', role='supabase_admin')
 
 
 @pytest.mark.parametrize('pinned', ["set search_path = ''", ''])
-def test_prepared_statements_survive_every_change_of_what_they_use(api: Api, pinned: str) -> None:
+def test_prepared_statements_survive_changes_to_what_they_use(api: Api, pinned: str) -> None:
     query = api.database.query
     query('create table public.shapes (id int)')
     query('insert into public.shapes values (1)')
@@ -261,7 +261,7 @@ def test_prepared_statements_survive_every_change_of_what_they_use(api: Api, pin
     def show() -> Any:
         called, read = api.call('shapes'), api.service.get('/shapes')
         assert (called.status_code, read.status_code) == (200, 200), called.text + read.text
-        # A function that Postgres inlines may answer the old columns until the schema is read.
+        # A function that Postgres inlines may return the old columns until the schema is reloaded.
         return called.json()
 
     wait_until(lambda: api.call('shapes').status_code == 200)
@@ -301,7 +301,7 @@ def test_a_function_with_a_pinned_path_shows_new_columns_at_once(api: Api) -> No
         expected[f'c{number}'] = number
 
 
-def test_many_statements_of_different_form_are_all_answered(api: Api) -> None:
+def test_more_statements_than_are_kept_prepared_are_all_answered(api: Api) -> None:
     query = api.database.query
     columns = ', '.join(f'c{number} int' for number in range(40))
     query(f'create table public.wide ({columns})')

@@ -109,12 +109,12 @@ def test_a_table_is_an_array_of_its_rows(api: Api) -> None:
         ('detail->"food"->"na me"', {'na me': None}),
     ],
 )
-def test_columns_can_be_chosen(api: Api, select: str, expected: dict[str, Any]) -> None:
+def test_columns_can_be_selected(api: Api, select: str, expected: dict[str, Any]) -> None:
     response = api.service.get('/animals', params={'select': select, 'id': 'eq.1'})
     assert response.json() == [expected]
 
 
-def test_all_columns_can_be_chosen_with_others(api: Api) -> None:
+def test_all_columns_can_be_selected_together_with_others(api: Api) -> None:
     (row,) = api.service.get('/animals?select=*,again:id&id=eq.1').json()
     assert (row['id'], row['again'], len(row)) == (1, 1, 9)
 
@@ -170,7 +170,7 @@ def test_all_columns_can_be_chosen_with_others(api: Api) -> None:
         ('or=(detail->food->>name.eq.leaf,id.eq.3)', [1, 3]),
     ],
 )
-def test_rows_can_be_chosen(api: Api, query: str, expected: list[int]) -> None:
+def test_rows_can_be_filtered(api: Api, query: str, expected: list[int]) -> None:
     name, _, value = query.partition('=')
     if '&' not in query and '%' not in query:
         response = api.service.get('/animals', params={'select': 'id', 'order': 'id', name: value})
@@ -220,7 +220,7 @@ def test_rows_can_be_ordered(api: Api, order: str, expected: list[int]) -> None:
         ('', 'bytes=1-2', [1, 2, 3, 4, 5], 200, '0-4/*'),
     ],
 )
-def test_a_range_of_rows_can_be_asked_for(
+def test_a_range_of_rows_can_be_requested(
     api: Api,
     query: str,
     header: str,
@@ -249,7 +249,7 @@ def test_a_range_of_rows_can_be_asked_for(
         ('offset=6', '', 'An offset of 6 was requested, but there are only 5 rows.'),
     ],
 )
-def test_a_range_that_cannot_be_is_refused(api: Api, query: str, header: str, details: str) -> None:
+def test_an_impossible_range_is_refused(api: Api, query: str, header: str, details: str) -> None:
     headers = {'Prefer': 'count=exact', **({'Range': header} if header else {})}
     response = api.service.get(f'/animals?{query}', headers=headers)
     assert response.status_code == 416
@@ -261,7 +261,7 @@ def test_a_range_that_cannot_be_is_refused(api: Api, query: str, header: str, de
     }
 
 
-def test_rows_are_counted_if_asked(api: Api) -> None:
+def test_rows_are_counted_on_request(api: Api) -> None:
     def counted(path: str, how: str) -> tuple[int, str, str]:
         response = api.service.head(path, headers={'Prefer': f'count={how}'})
         assert response.content == b''
@@ -281,7 +281,7 @@ def test_rows_are_counted_if_asked(api: Api) -> None:
     assert counted('/animals?legs=eq.4', 'estimated') == (200, '0-1/2', 'count=estimated')
 
 
-def test_one_row_can_be_asked_for(api: Api) -> None:
+def test_a_single_row_can_be_requested(api: Api) -> None:
     accept = {'Accept': 'application/vnd.pgrst.object+json'}
     assert api.service.get('/animals?id=eq.3&select=id', headers=accept).json() == {'id': 3}
     refused = api.service.get('/animals?select=id', headers=accept)
@@ -291,7 +291,7 @@ def test_one_row_can_be_asked_for(api: Api) -> None:
     assert row.json() == {'id': 3}
 
 
-def test_row_level_security_and_grants_hold(api: Api) -> None:
+def test_row_level_security_and_grants_apply(api: Api) -> None:
     assert api.anonymous.get('/owned').json() == [{'id': 1, 'owner': 'anon'}]
     refused = api.anonymous.get('/secrets')
     assert (refused.status_code, refused.json()['code']) == (401, '42501')
@@ -299,7 +299,7 @@ def test_row_level_security_and_grants_hold(api: Api) -> None:
     assert (refused.status_code, refused.json()['code']) == (403, '42501')
 
 
-def test_names_are_taken_literally(api: Api) -> None:
+def test_names_are_quoted(api: Api) -> None:
     path = '/odd%20%22table'
     row = {'sp ace': 1, 'a,b': 2, 'select': 3, 't': 4, '_postgrest_t': 5}
     assert api.service.get(path).json() == [row]
@@ -313,7 +313,7 @@ def test_names_are_taken_literally(api: Api) -> None:
     'column',
     ['id"; drop table animals; --', "id' or '1'='1", 'id) from animals; --', 'pg_sleep(1)', 'nope'],
 )
-def test_an_unknown_column_is_an_error_and_nothing_else(api: Api, column: str) -> None:
+def test_an_unknown_column_is_a_database_error(api: Api, column: str) -> None:
     quoted = '"' + column.replace('\\', '\\\\').replace('"', '\\"') + '"'
     for params in ({'select': quoted}, {'order': quoted}, {quoted: 'eq.1'}):
         response = api.service.get('/animals', params=params)
@@ -333,7 +333,9 @@ def test_an_unknown_column_is_an_error_and_nothing_else(api: Api, column: str) -
         ('id=cs.{1}', '42883'),
     ],
 )
-def test_a_value_that_does_not_fit_is_an_error(api: Api, query: str, code: str) -> None:
+def test_a_value_or_operator_that_does_not_fit_is_a_database_error(
+    api: Api, query: str, code: str
+) -> None:
     assert api.service.get(f'/animals?{query}').json()['code'] == code
 
 
@@ -365,13 +367,13 @@ def test_a_value_that_does_not_fit_is_an_error(api: Api, query: str, code: str) 
         'detail->=eq.1',
     ],
 )
-def test_a_query_that_cannot_be_read_is_refused(api: Api, query: str) -> None:
+def test_a_query_that_cannot_be_parsed_is_refused(api: Api, query: str) -> None:
     response = api.service.get(f'/animals?{query}')
     assert (response.status_code, response.json()['code']) == (400, 'PGRST100')
     assert response.json()['message'].startswith('"failed to parse ')
 
 
-def test_the_place_where_reading_stopped_is_told(api: Api) -> None:
+def test_a_parse_error_names_the_column(api: Api) -> None:
     refused = api.service.get('/animals?id=nop.5').json()
     assert refused['message'] == '"failed to parse filter (nop.5)" (line 1, column 1)'
     assert refused['details'] == 'unexpected "n" expecting "not" or operator (eq, gt, ...)'
@@ -392,13 +394,13 @@ def test_the_place_where_reading_stopped_is_told(api: Api) -> None:
         ('columns=id', '`columns`'),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(api: Api, query: str, what: str) -> None:
+def test_an_unsupported_feature_is_refused_by_name(api: Api, query: str, what: str) -> None:
     response = api.service.get(f'/animals?{query}')
     assert (response.status_code, response.json()['code']) == (400, 'PGRST127')
     assert what in response.json()['details']
 
 
-def test_conditions_may_not_be_nested_without_end(api: Api) -> None:
+def test_conditions_nested_too_deeply_are_refused(api: Api) -> None:
     nested = '(' + 60 * 'or(' + 'id.eq.1' + 60 * ')' + ')'
     response = api.service.get('/animals', params={'or': nested})
     assert (response.status_code, response.json()['code']) == (400, 'PGRST127')
@@ -409,7 +411,7 @@ def test_a_condition_on_an_embedded_table_is_refused(api: Api) -> None:
     assert (response.status_code, response.json()['code']) == (400, 'PGRST108')
 
 
-def test_times_are_told_in_the_preferred_zone(api: Api) -> None:
+def test_the_preferred_time_zone_is_applied(api: Api) -> None:
     response = api.service.get(
         '/animals?select=id&limit=1', headers={'Prefer': 'timezone=Asia/Tokyo'}
     )
