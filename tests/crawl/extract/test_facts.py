@@ -1,4 +1,4 @@
-"""What is read of a page beside its Markdown, and that no page can break the reading."""
+"""The facts of a page, and pages that try to break the reader."""
 
 import time
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def test_the_facts_of_a_page_are_read() -> None:
     assert page.error is None
 
 
-def test_what_is_not_there_is_none() -> None:
+def test_missing_facts_are_none() -> None:
     page = read('')
     assert (page.title, page.description, page.language) == (None, None, None)
     assert (page.canonical, page.base, page.robots) == (None, None, frozenset())
@@ -49,7 +49,7 @@ def test_directives_for_this_crawler_count_and_those_for_others_do_not() -> None
     assert read_html(html, url=URL, markdown='none', agent='').robots == frozenset()
 
 
-def test_a_page_without_a_title_takes_the_one_it_gives_to_social_networks() -> None:
+def test_a_page_without_a_title_gets_its_open_graph_title() -> None:
     page = read(
         '<meta property="og:title" content="Shared"><meta property="og:description" content="D">'
         '<body><svg><title>Close</title></svg>'
@@ -57,7 +57,7 @@ def test_a_page_without_a_title_takes_the_one_it_gives_to_social_networks() -> N
     assert (page.title, page.description) == ('Shared', 'D')
 
 
-def test_anchors_come_in_order_as_they_are_written() -> None:
+def test_anchors_come_in_order_as_written() -> None:
     page = read(
         '<a href="/a">x</a><a name="n">y</a><area href="b"><a href="">e</a>'
         '<a href="#c" rel="noopener NOFOLLOW">z</a><a href="/a">again</a>'
@@ -71,7 +71,7 @@ def test_anchors_come_in_order_as_they_are_written() -> None:
     ]
 
 
-def test_lists_and_texts_have_limits() -> None:
+def test_lists_and_texts_are_bounded() -> None:
     page = read(
         f'<title>{"t" * 5000}</title><meta name=description content="{"d" * 9000}">'
         + '<a href=x>y</a>' * 6000
@@ -85,7 +85,7 @@ def test_lists_and_texts_have_limits() -> None:
     assert len(page.headings) == 500
 
 
-def test_the_built_in_extractor_signs_its_markdown() -> None:
+def test_the_built_in_extractor_is_named_with_its_version() -> None:
     page = read_html('<p>Text</p>', url=URL, markdown='full')
     assert page.markdown == 'Text\n'
     assert (page.extractor, page.extractor_version) == (EXTRACTOR, EXTRACTOR_VERSION)
@@ -109,7 +109,7 @@ class Fail:
         raise ValueError(f'no idea\nof {url}')
 
 
-def test_another_extractor_signs_what_it_made() -> None:
+def test_another_extractor_is_named_with_its_version() -> None:
     page = read_html('<p>x', url='u', markdown='main', extractor=Shout())
     assert (page.markdown, page.extractor, page.extractor_version) == ('U <P>X', 'shout', '7')
 
@@ -158,7 +158,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize('name', HOSTILE)
-def test_no_page_can_break_the_reading_or_hold_it_up(name: str) -> None:
+def test_malicious_pages_are_read_in_short_time(name: str) -> None:
     began_at = time.process_time()
     read_html(HOSTILE[name], url=URL, markdown='none')
     read_html(HOSTILE[name], url=URL, markdown='full')
@@ -188,7 +188,7 @@ def test_a_page_whose_tree_would_be_too_large_is_read_as_plain_text() -> None:
 
 
 @pytest.mark.parametrize('markdown', ['main', 'full'])
-def test_nul_never_reaches_what_is_stored(markdown: str) -> None:
+def test_nul_never_reaches_the_result(markdown: str) -> None:
     html = '<title>a\0b</title><p title="\0">x\0y</p><pre>\0z</pre><a href="/\0">l\0</a>'
     page = read_html(html, url=URL, markdown='main' if markdown == 'main' else 'full')
     assert '\0' not in f'{page.title}{page.markdown}{page.anchors}'

@@ -1,7 +1,7 @@
-"""What a page becomes as Markdown, held against files that were read by a person.
+"""Pages as Markdown, compared with golden files that a person has checked.
 
-`tests/golden/extract/NAME.html` must become `NAME.md` as main content and, where there is one,
-`NAME.full.md` as a whole page.
+`tests/golden/extract/NAME.html` must become `NAME.md` as main content and, if that file exists,
+`NAME.full.md` as a full page.
 """
 
 from pathlib import Path
@@ -15,14 +15,14 @@ FULL_PAGES = sorted(path.name.removesuffix('.full.md') for path in GOLDEN.glob('
 
 
 @pytest.mark.parametrize('name', PAGES)
-def test_a_page_becomes_the_markdown_that_was_agreed_on(name: str) -> None:
+def test_the_main_content_of_a_page_matches_its_golden_file(name: str) -> None:
     page = read_html(html_of(name), url=url_of(name), markdown='main')
     assert page.error is None
     assert page.markdown == (GOLDEN / f'{name}.md').read_text()
 
 
 @pytest.mark.parametrize('name', FULL_PAGES)
-def test_a_whole_page_becomes_the_markdown_that_was_agreed_on(name: str) -> None:
+def test_a_full_page_matches_its_golden_file(name: str) -> None:
     page = read_html(html_of(name), url=url_of(name), markdown='full')
     assert page.error is None
     assert page.markdown == (GOLDEN / f'{name}.full.md').read_text()
@@ -44,7 +44,7 @@ def markdown_of(body: str, *, head: str = '') -> str:
 PROSE = '<p>This is a sentence that is long enough to be taken for prose, with some words.</p>'
 
 
-def test_text_that_a_style_hides_is_no_content() -> None:
+def test_text_that_a_style_hides_is_left_out() -> None:
     text = markdown_of(f'{PROSE}{PROSE}<p style="display: none">secret words of this page</p>')
     assert 'secret' not in text
 
@@ -54,18 +54,18 @@ def test_a_page_whose_whole_body_is_hidden_until_a_script_runs_keeps_its_text() 
     assert text.count('This is a sentence') == 2
 
 
-def test_a_name_does_not_drop_what_holds_most_of_the_text() -> None:
+def test_a_class_name_does_not_drop_most_of_the_text() -> None:
     text = markdown_of(f'<div class="sidebar-wrapper newsletter">{PROSE * 5}</div><p>Short.</p>')
     assert text.count('This is a sentence') == 5
 
 
-def test_words_of_highlighted_code_are_not_taken_for_parts_of_the_page() -> None:
+def test_class_names_in_highlighted_code_are_not_taken_for_clutter() -> None:
     code = '<pre><code><span class="comment"># note</span>\n<span class="tag">x</span></code></pre>'
     text = markdown_of(f'<main>{PROSE}{code}</main>', head=ARTICLE)
     assert '# note\nx' in text
 
 
-def test_an_article_is_told_from_the_teasers_around_it() -> None:
+def test_an_article_is_separated_from_the_teasers_around_it() -> None:
     teaser = '<div class="x1"><a href="/t"><h3>Other</h3><p>A teaser of another page, which is'
     teaser += ' about as long as a paragraph of this one.</p></a></div>'
     text = markdown_of(
@@ -76,13 +76,13 @@ def test_an_article_is_told_from_the_teasers_around_it() -> None:
     assert text.count('This is a sentence') == 3
 
 
-def test_an_index_of_documentation_keeps_its_lists_of_links() -> None:
+def test_an_index_page_of_documentation_keeps_its_lists_of_links() -> None:
     links = ''.join(f'<li><a href="/p{n}">Page number {n}</a></li>' for n in range(20))
     text = markdown_of(f'<main><h1>Index</h1><ul>{links}</ul></main>')
     assert text.count('](https://example.org/p') == 20
 
 
-def test_a_heading_outside_of_the_content_stands_above_it() -> None:
+def test_a_heading_outside_of_the_content_is_written_above_it() -> None:
     text = markdown_of(
         f'<header><h1>Install the tool</h1></header><div class="markdown-body">{PROSE * 3}</div>',
         head='<title>Install the tool | Docs</title>',
@@ -90,7 +90,7 @@ def test_a_heading_outside_of_the_content_stands_above_it() -> None:
     assert text.startswith('# Install the tool\n\nThis is a sentence')
 
 
-def test_a_page_with_little_prose_is_still_cut_down_to_its_main_part() -> None:
+def test_a_page_with_little_prose_is_reduced_to_its_main_content() -> None:
     text = markdown_of(
         '<header><a href="/">Site</a></header>'
         '<main><h1>CrawlOptions</h1><p>Short.</p><pre>x</pre></main><footer>'
@@ -99,7 +99,7 @@ def test_a_page_with_little_prose_is_still_cut_down_to_its_main_part() -> None:
     assert text == '# CrawlOptions\n\nShort.\n\n```\nx\n```\n'
 
 
-def test_a_manual_that_calls_its_pages_articles_keeps_captions_and_lists_of_links() -> None:
+def test_documentation_marked_as_articles_keeps_captions_and_lists_of_links() -> None:
     links = (
         '<ul><li><a href="/a">First other page</a></li><li><a href="/b">Second one</a></li></ul>'
     )
@@ -111,7 +111,7 @@ def test_a_manual_that_calls_its_pages_articles_keeps_captions_and_lists_of_link
     assert '- [First other page](https://example.org/a)' in text
 
 
-def test_what_a_button_unfolds_is_content_and_what_is_hidden_is_not() -> None:
+def test_a_section_that_a_button_expands_is_content_and_a_hidden_one_is_not() -> None:
     text = markdown_of(
         f'<main>{PROSE}<h3><button>How?</button></h3><div>So.</div>'
         '<button aria-expanded="false" aria-controls="p">Why?</button><div id="p" hidden>Because.'
@@ -120,7 +120,7 @@ def test_what_a_button_unfolds_is_content_and_what_is_hidden_is_not() -> None:
     assert text.endswith('### How?\n\nSo.\n\nWhy?\n\nBecause.\n')
 
 
-def test_a_formula_stands_once_and_as_tex() -> None:
+def test_a_formula_is_written_once_and_as_tex() -> None:
     text = markdown_of(
         f'<script src="/MathJax.js"></script>{PROSE}<p>One \\(a_1 * b_1\\)'
         '<span class="MathJax_Preview">shown</span><script type="math/tex">c^2</script></p>'
@@ -138,7 +138,7 @@ def test_a_formula_stands_once_and_as_tex() -> None:
         ('two<span> </span>words', 'two words'),
     ],
 )
-def test_a_soft_hyphen_leaves_nothing_behind(html: str, line: str) -> None:
+def test_soft_hyphens_are_removed(html: str, line: str) -> None:
     assert line in markdown_of(f'<main><h1>Title</h1>{PROSE}<p>{html}</p></main>').split('\n')
 
 
@@ -149,7 +149,7 @@ def test_text_of_two_elements_cannot_become_a_link_or_a_tag_together() -> None:
     assert r'[click\](javascript:x) wow\![u](https://example.org/u)' in text
 
 
-def test_markdown_is_no_longer_than_its_limit() -> None:
+def test_markdown_is_not_longer_than_its_limit() -> None:
     page = read_html(f'<main>{PROSE * 40_000}</main>', url='https://e.org/', markdown='main')
     assert page.markdown is not None
     assert 1_900_000 < len(page.markdown) <= 2_000_001

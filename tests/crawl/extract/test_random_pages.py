@@ -1,7 +1,7 @@
 """Random pages: reading one raises nothing, keeps the words, and its Markdown means the same.
 
-For the last, Markdown is read back by an independent reader of CommonMark: whatever stood in the
-text of the page must come out as text, neither as a heading or a list nor as a mark or a link.
+For the last claim, an independent CommonMark parser reads the Markdown: text of the page must come
+out as text, not as a heading, a list, a mark or a link.
 """
 
 import random
@@ -33,7 +33,7 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=60).map(''.join))
-def test_no_soup_of_tags_is_an_error(html: str) -> None:
+def test_no_random_html_is_an_error(html: str) -> None:
     for mode in ('main', 'full'):
         page = read_html(html, url='https://example.org/a/', markdown=mode)
         assert page.error is None
@@ -44,12 +44,12 @@ def test_no_soup_of_tags_is_an_error(html: str) -> None:
 
 
 WORDS = st.text('abcdefgh', min_size=1, max_size=8)
-# Elements that hold text and take nothing away from it.
+# Elements that hold text and drop none of it.
 KEEPING = st.sampled_from('b i em p div span section h2 h3 li ul ol blockquote td dd sup q'.split())
 
 
 @given(st.lists(st.tuples(KEEPING, WORDS), min_size=1, max_size=30))
-def test_a_whole_page_loses_no_word(pieces: list[tuple[str, str]]) -> None:
+def test_a_full_page_loses_no_word(pieces: list[tuple[str, str]]) -> None:
     html = ''.join(f'<{tag}>{word} </{tag}>' for tag, word in pieces)
     page = read_html(f'<body>{html}', url='https://example.org/a/', markdown='full')
     assert page.markdown is not None
@@ -57,7 +57,7 @@ def test_a_whole_page_loses_no_word(pieces: list[tuple[str, str]]) -> None:
         assert word in page.markdown
 
 
-# What means something in Markdown, as it may stand in the text of any page.
+# Text with a meaning in Markdown, which any page may contain.
 MEANINGFUL = [
     *('| a | b |', '|---|---|', '--- | ---', '|', '==='),
     *(
@@ -71,7 +71,7 @@ BLOCK = 'p div h1 h2 h3 ul ol blockquote pre table section details'.split()
 
 
 class Page:
-    """A page made of a seed, and beside it the text that a reader sees, white space aside."""
+    """A page made from a seed, and the text that a reader sees, apart from white space."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -92,7 +92,7 @@ class Page:
             elif self.random.random() < 0.1:
                 pieces.append('<br>')
             else:
-                # No link in a link: such HTML is not what it looks like.
+                # No link in a link: a parser would not nest them.
                 tag = 'i' if tag == 'a' and depth else tag
                 pieces.append(f'<{tag} href="/x y)z">{self.inline(depth + 1)}</{tag}>')
             pieces.append(self.random.choice(('', ' ')))
@@ -130,7 +130,7 @@ def read_back(markdown: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize('first', range(0, 600, 100))
-def test_no_text_of_a_page_means_anything_in_its_markdown(first: int) -> None:
+def test_text_of_a_page_is_read_back_from_its_markdown_as_text(first: int) -> None:
     for seed in range(first, first + 100):
         page = Page(seed)
         read = read_html(f'<body>{page.html}', url='https://example.org/a/', markdown='full')

@@ -1,9 +1,16 @@
-"""HTML to what is stored of a page: facts, links, headings and Markdown.
+"""Read HTML: title, links and other facts of a page, and its text as Markdown.
 
-`read_html` is the way in. The parser is behind `parser.py`, the facts in `facts.py`; the built-in
-extractor finds the main content (`main_content.py`) and writes it (`markdown.py` its blocks,
-`inline.py` the text in them; what has rules of its own, such as `lists.py` and `code.py`, is named
-for it). An extractor's exception never loses a page: it is told in `error`.
+`read_html` below is the entry point. An extractor that raises loses no page: see `Facts.error`.
+
+parser        the only module that knows the HTML parser
+facts         title, description, robots directives, links
+builtin       the built-in extractor, step by step
+tree measure  the tree it works on, and how much text each node has
+main_content  where the main content is
+vocabulary    the class names and phrases that mark content or clutter
+tabs          the labels of tab panels
+markdown/     the writers
+plain_text    for pages that are too costly to parse
 """
 
 from typing import Literal, Protocol
@@ -14,14 +21,14 @@ from silkline.crawl.extract.parser import Document, TooCostly, parse_html
 __all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extractor', 'Facts', 'read_html']
 
 EXTRACTOR = 'silkline'
-# Goes up with each release whose Markdown differs from the last one's for any page: whoever
-# compares pages over time can tell a change of the page from a change of the extractor.
+# Raised with each release that changes the Markdown of any page: anyone who compares pages over
+# time can then tell a change of the page from a change of the extractor.
 EXTRACTOR_VERSION = '1'
 MAX_ERROR = 500
 
 
 class Extractor(Protocol):
-    """Makes Markdown of a page; a plugin may bring its own."""
+    """Turns a page into Markdown; a plugin may provide one."""
 
     name: str
     version: str
@@ -39,7 +46,7 @@ def read_html(
 ) -> Facts:
     """Read one page. Never raises, whatever the HTML or the extractor.
 
-    `agent` is the name, in lower case, under which a page may have robots directives for us.
+    `agent` is the lower-case name of this crawler, which robots directives of a page may name.
     """
     facts = Facts()
     name, version = EXTRACTOR, EXTRACTOR_VERSION
@@ -60,7 +67,7 @@ def read_html(
     except (KeyboardInterrupt, MemoryError):
         raise
     except BaseException as caught:
-        # An extractor of a plugin may raise anything.
+        # The extractor of a plugin may raise anything.
         facts.error = ' '.join(f'{type(caught).__name__}: {caught}'.split())[:MAX_ERROR]
     if facts.markdown is not None:
         facts.extractor, facts.extractor_version = name, version
@@ -68,7 +75,7 @@ def read_html(
 
 
 def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full: bool) -> str:
-    # Imported late: a crawl that wants no Markdown need not wait for what writes it.
+    # Imported here: a crawl without Markdown does not need it.
     from silkline.crawl.extract import builtin
 
     if is_full:
@@ -78,8 +85,8 @@ def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full:
 
 def _checked(text: object) -> str:
     if not isinstance(text, str):
-        raise TypeError(f'its Markdown is of type {type(text).__name__}, not text')
-    # A plain one: subclasses, such as a parser's, cannot be sent.
+        raise TypeError(f'expected Markdown as a string, got {type(text).__name__}')
+    # A plain string: subclasses, such as a parser's, cannot be sent.
     return str.__str__(text[:MAX_MARKDOWN])
 
 

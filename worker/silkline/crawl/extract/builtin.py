@@ -1,7 +1,7 @@
-"""The built-in extractor: a parsed document to Markdown, whole or only what it is about.
+"""The built-in extractor: a parsed document to Markdown, in full or only its main content.
 
-Ties the steps together: copy the tree, find the main content, write it, let the tree go. What the
-steps do is left to the modules named in the imports.
+Ties the steps together: copy the tree, find the main content, write it, free the tree. The steps
+themselves are left to the modules that are imported here.
 """
 
 import re
@@ -21,7 +21,7 @@ _ARTICLE_WORDS = (
     'schema.org/BlogPosting',
     'schema.org/Article',
 )
-# Parts of a host or path that manuals and wikis have.
+# Hosts and paths of documentation and wikis.
 _MANUAL = re.compile(
     r'https?://(?:(?:docs?|developers?|help|support|wiki|api|learn|kb|manual|handbook)\.'
     r'|[^?#]*/(?:docs|documentation|reference|manual|wiki|api|kb|handbook)/)'
@@ -29,12 +29,12 @@ _MANUAL = re.compile(
 
 
 def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:
-    """Write what the page is about, without navigation and the like."""
+    """Write the main content, without navigation and the like."""
     nodes = build_tree(document)
     if not nodes:
         return ''
     try:
-        # Many manuals call each of their pages an article.
+        # Many documentation sites mark each of their pages as an article.
         is_article = _MANUAL.match(url) is None and (facts.is_article or says_article(html))
         label_panels(nodes)
         main = find_main(nodes, title=facts.title, is_article=is_article)
@@ -45,8 +45,8 @@ def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> s
 
 
 def says_article(html: str) -> bool:
-    """Tell whether the page calls itself an article, in one of the ways of schema.org."""
-    # Looking for a word takes a third of the time of a pattern that begins with it.
+    """Whether the page calls itself an article, in one of the ways of schema.org."""
+    # Searching for a word takes a third of the time of a pattern that begins with it.
     return (
         ('"@type"' in html and _ARTICLE.search(html) is not None)
         or ('schema.org/' in html and any(word in html for word in _ARTICLE_WORDS))
@@ -55,7 +55,7 @@ def says_article(html: str) -> bool:
 
 
 def full_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:
-    """Write all text of the page, navigation too, but nothing that is hidden."""
+    """Write all text of the page, including navigation, but nothing that is hidden."""
     nodes = build_tree(document)
     if not nodes:
         return ''

@@ -1,7 +1,7 @@
-"""What a page says about itself: title, description, language, canonical address, robots, links.
+"""The facts of a page: title, description, language, canonical URL, robots directives, links.
 
-Reads the parser's document directly, because this is all that is needed when no Markdown is
-wanted, and then every microsecond counts.
+Reads the parser's document directly: without Markdown nothing else is needed, and then every
+microsecond counts.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Anchor(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Facts:
-    """What was read from a page; addresses are as written in it, neither joined nor checked."""
+    """What was read from a page. URLs are as written in it, neither joined nor checked."""
 
     title: str | None = None
     description: str | None = None
@@ -39,7 +39,7 @@ class Facts:
     anchors: list[Anchor] = field(default_factory=list[Anchor])
     headings: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     markdown: str | None = None
-    # Of what made the Markdown.
+    # What made the Markdown.
     extractor: str | None = None
     extractor_version: str | None = None
     # Why there is no Markdown, or only plain text.
@@ -110,7 +110,7 @@ def read_facts(document: Document, *, agent: str) -> Facts:
 
 
 def is_refresh(meta: Element) -> bool:
-    """Not one for browsers without scripts, which leads to a page that asks for them."""
+    """A refresh inside noscript does not count: it leads to a page that asks for scripts."""
     is_named = (meta.attr('http-equiv') or '').strip().lower() == 'refresh'
     return is_named and getattr(meta.parent, 'tag', None) != 'noscript'
 

@@ -1,8 +1,8 @@
-"""Find the node that holds what the page is about, and mark what in it is not part of it.
+"""Find the node with the main content, and mark the clutter inside it.
 
-Judges each node by its tag, role and names (`vocabulary.py`), then walks down from the body: first
-to where the page itself says its content is, then to the smallest node that still holds nearly all
-prose. A name alone never drops what holds most of the page's prose.
+Classifies each node by its tag, role and names (`vocabulary.py`), then walks down from the body:
+first to where the page itself says its content is, then to the smallest node that still holds
+nearly all prose. A name alone never drops a node with most of the page's prose.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SHARE_OF_CHILD = 0.75
 MIN_TITLE = 8
 SELF_LINKS = ' ¶#§\uf0c1\u200b'
 MAX_BEFORE_TITLE = 0.6
-# Less prose than this tells nothing: the page may be all code, tables and lists.
+# Less prose than this decides nothing: the page may consist of code, tables and lists.
 LITTLE_PROSE = 250
 _NAMES = frozenset({'dt', 'dd', 'td', 'th', 'caption', 'summary', 'figure', 'figcaption'})
 _NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', 'dl', *HEADINGS})
@@ -26,7 +26,7 @@ _NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', '
 @dataclass(frozen=True, slots=True)
 class MainContent:
     root: Node
-    # The page's heading, when it stands outside of the root.
+    # The page's heading, if it is outside of the root.
     heading: Node | None
 
 
@@ -36,13 +36,13 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main
     all_prose = nodes[0].good
     title_at = find_title(nodes, title or '', is_article=is_article)
     if title_at is not None:
-        set_apart_what_comes_before(nodes, title_at)
+        ignore_prose_before(nodes, title_at)
     mark_junk(nodes, is_article=is_article)
-    # All others hold what they held.
+    # The counts of all others are unchanged.
     measure([node for node in nodes if node.is_junk or node.has_junk or node.is_early])
     best = descend(claimed(nodes, is_article=is_article), is_article=is_article)
     if best.good < SUSPICIOUS * all_prose and all_prose > LITTLE_PROSE:
-        # Names have dropped too much: once more by tags and roles alone.
+        # Names have dropped too much: classify again, by tags and roles only.
         for node in nodes:
             node.is_junk = False
         measure(nodes)
@@ -50,13 +50,13 @@ def find_main(nodes: list[Node], *, title: str | None, is_article: bool) -> Main
         measure(nodes)
         best = descend(claimed(nodes, is_article=is_article), is_article=is_article)
     drop_link_blocks(best, is_article=is_article)
-    # An article is its text, and its title is kept elsewhere; other pages begin with their heading.
+    # The title of an article is stored separately; other pages begin with their heading.
     has_own = is_article or best.has_title or title_at is None
     return MainContent(best, None if has_own or title_at is None else nodes[title_at])
 
 
 def is_of_manual(root: Node) -> bool:
-    """Look at the names on the way to where most prose is."""
+    """Check the names on the way to where most prose is."""
     node = root
     while node.elements:
         node = max(node.elements, key=lambda one: (one.good, one.text))
@@ -66,7 +66,7 @@ def is_of_manual(root: Node) -> bool:
 
 
 def find_title(nodes: list[Node], title: str, *, is_article: bool) -> int | None:
-    """Mark what holds the page's heading; return where in the order of nodes it stands."""
+    """Mark the ancestors of the page's heading; return its index among the nodes."""
     found = title_index(nodes, ' '.join(title.split()).lower(), is_article=is_article)
     above = None if found is None else nodes[found]
     while above is not None:
@@ -76,13 +76,13 @@ def find_title(nodes: list[Node], title: str, *, is_article: bool) -> int | None
 
 
 def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | None:
-    """Find the first h1 of the main part, else what says most of the title, else any h1.
+    """Find the first h1 of the main part, else the heading with most of the title, else any h1.
 
     In articles the h1 of a teaser may come first, even in the main part.
     """
     first: int | None = None
     matching: int | None = None
-    # The site's name is in the title, too, and may be the longer part of it.
+    # The title also contains the name of the site, which may be the longer part.
     best = (False, MIN_TITLE - 1)
     for index, node in enumerate(nodes):
         level = HEADINGS.get(node.tag)
@@ -105,7 +105,7 @@ def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | Non
 
 
 def titled_index(nodes: list[Node], title: str) -> int | None:
-    """Find what is called the title and says part of it, on a page without headings for it."""
+    """Find an element named title with part of the title, on a page without such a heading."""
     for index, node in enumerate(nodes):
         if 'title' in node.names and 'title' in node.names.split() and node.text < len(title) * 2:
             text = ' '.join(node.source.text.split()).lower()
@@ -123,8 +123,8 @@ def is_in_main(node: Node) -> bool:
     return False
 
 
-def set_apart_what_comes_before(nodes: list[Node], title_at: int) -> None:
-    """Prose before the heading of the page is no part of it, unless most prose is there."""
+def ignore_prose_before(nodes: list[Node], title_at: int) -> None:
+    """Do not count prose before the heading of the page, unless most prose is there."""
     before = sum(node.inline for node in nodes[:title_at] if node.is_prose)
     if before < MAX_BEFORE_TITLE * nodes[0].good:
         for node in nodes[:title_at]:
@@ -179,12 +179,12 @@ def protect(node: Node) -> None:
 
 
 def weight(node: Node, *, is_article: bool) -> int:
-    """Weigh what is inside: an article by its prose, other pages by all that is no link, too."""
+    """Weigh the content: an article by its prose, other pages also by text outside of links."""
     return node.good if is_article else node.good + (node.text - node.links) // 4
 
 
 def claimed(nodes: list[Node], *, is_article: bool) -> Node:
-    """Narrow the page by what it says of itself: main, then article, then a body by its name."""
+    """Narrow the page by its own markup: main, then article, then a body by its name."""
     region = nodes[0]
     weights: dict[Node, int] = {region: weight(region, is_article=is_article)}
     levels: tuple[list[Node], list[Node], list[Node]] = ([], [], [])
@@ -212,9 +212,9 @@ def claimed(nodes: list[Node], *, is_article: bool) -> Node:
             default=0,
         )
         if region.has_title and not best.has_title and not is_article and region.parent:
-            # The heading is in what the page claims, and so may be what stands below it.
-            besides = region.text - region.links - (best.text - best.links)
-            if besides < max(LITTLE_PROSE, 0.15 * region.text):
+            # The heading is in the marked region, and the text below it may be, too.
+            other_text = region.text - region.links - (best.text - best.links)
+            if other_text < max(LITTLE_PROSE, 0.15 * region.text):
                 continue
         if best.has_title:
             share, rival = share / 2, rival / 8
@@ -233,12 +233,12 @@ def is_inside(node: Node, region: Node) -> bool:
 
 
 def descend(root: Node, *, is_article: bool) -> Node:
-    """Walk down to the smallest node with nearly all prose, and the heading if it is claimed."""
+    """Walk down to the smallest node with nearly all prose, and the heading if it is inside."""
     best = root
     keeps_title = root.has_title and root.tag != 'body' and not is_article
     while True:
         enough = best.good * SHARE_OF_CHILD
-        # Where less than half is prose, as in references, the rest is as much a part of the page.
+        # Where less than half is prose, as in references, the other text counts as much.
         words = best.text - best.links
         words = 0 if is_article or best.good > words * MOSTLY else words * SHARE_OF_CHILD
         heir: Node | None = None
@@ -247,7 +247,7 @@ def descend(root: Node, *, is_article: bool) -> Node:
                 heir = child
                 break
         if heir is None and not is_article and best.good < LITTLE_PROSE:
-            # Too little prose to go by: where the heading is, if most words are there, too.
+            # Too little prose to decide: follow the heading, if most words are there, too.
             heir = next((one for one in best.elements if is_most_below_title(one, best)), None)
         if heir is None or heir.tag in _NEVER_ALONE or (keeps_title and not heir.has_title):
             return best
@@ -259,8 +259,8 @@ def is_most_below_title(node: Node, above: Node) -> bool:
 
 
 def drop_link_blocks(root: Node, *, is_article: bool) -> None:
-    """Drop blocks that are mostly links; lists and paragraphs of them only from articles."""
-    # A page with few words of its own is an index, and its links are what it is about.
+    """Drop blocks that are mostly links; lists and paragraphs of links only in articles."""
+    # A page with few words of its own is an index, and its links are its content.
     is_index = not is_article and root.good < 2 * LITTLE_PROSE and root.tag != 'body'
     stack = [] if is_index else [root]
     while stack:
@@ -274,7 +274,7 @@ def drop_link_blocks(root: Node, *, is_article: bool) -> None:
             if tag in _NAMES and not is_article:
                 continue
             if not is_article and (tag in _NEVER_ALONE or tag == 'a' or child.has_inner_block):
-                # Elsewhere than in articles, lists of links are what a page may be about.
+                # Outside of articles, lists of links may be the content.
                 if child.has_inner_block:
                     stack.append(child)
                 continue

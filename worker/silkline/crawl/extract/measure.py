@@ -1,6 +1,6 @@
-"""Count, for each node, the text inside, the text of its links, and the text that reads like prose.
+"""Count for each node its text, the text of its links, and the text that reads like prose.
 
-One pass from the last node to the first: children come before their parents, no recursion.
+One pass from the last node to the first: children come before their parents, without recursion.
 """
 
 from silkline.crawl.extract.tree import BLOCKS, Node
@@ -27,7 +27,7 @@ def measure(nodes: list[Node]) -> None:
         if tag == 'a':
             links = text
             inline_links = inline
-            # A teaser that is one link is no prose, however long.
+            # A teaser that is one link is not prose, however long.
             good = 0
         is_prose = False
         has_block = has_inner_block or tag in BLOCKS

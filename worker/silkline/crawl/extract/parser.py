@@ -1,8 +1,8 @@
-"""The one place that knows the HTML parser.
+"""The only module that knows the HTML parser.
 
-Owns the call of turbohtml, the check for the few inputs that blow up any tree of the HTML standard,
-and the copy of the tree into `Node`, which the rest of the package reads. Another parser would
-be put in here and nowhere else.
+Owns the call of turbohtml, the check for the few inputs that blow up any parser of the HTML
+standard, and the copy of its tree into `Node`, which the rest of the package reads. Another parser
+would only change this module.
 """
 
 import re
@@ -22,9 +22,9 @@ MAX_FORMATTING_CLONES = 3_000_000
 LARGE = 500_000
 
 # Attributes of a second <html> or <body> are merged into the first, which takes quadratic time.
-# Formatting elements with attributes are opened anew in each later block when nobody closes them,
-# which takes quadratic memory. Both cases of each letter instead of a flag, which would keep the
-# search from leaping from '<' to '<'.
+# Formatting elements with attributes that are never closed are opened again in each later block,
+# which takes quadratic memory. Both cases of each letter instead of a flag, with which the search
+# could not skip from '<' to '<'.
 _ROOT = '[hH][tT][mM][lL]|[bB][oO][dD][yY]'
 _FORMATTING = (
     '[bB](?:[iI][gG])?|[cC][oO][dD][eE]|[eE][mM]|[fF][oO][nN][tT]|[iI]|[nN][oO][bB][rR]'
@@ -32,7 +32,7 @@ _FORMATTING = (
 )
 _COSTLY = re.compile(rf'<(?=[hHbBcCeEfFiInNsStTuU])(?:({_ROOT})|(?:{_FORMATTING}))[\s/]')
 _OPENED_OR_CLOSED = re.compile(rf'<(/?)({_FORMATTING})(?=[\s/>])')
-# Nobody sees them, and the parser keeps a note of each: ten megabytes of them would be 300.
+# Invisible, but the parser keeps a record of each: ten megabytes of them would take 300.
 _ERRORS = re.compile('[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]+')
 _ASCII_ERRORS = bytes(number for number in range(128) if _ERRORS.match(chr(number)))
 _LATIN_ERROR = re.compile(b'\xc2[\x80-\x9f]')
@@ -62,7 +62,7 @@ def parse_html(html: str) -> Document:
 
 
 def _may_hold_errors(html: str) -> bool:
-    """Look for errors, in a fraction of the time of the pattern that takes them away."""
+    """Search for errors, in a fraction of the time of the pattern that removes them."""
     raw = html.encode('utf-8', 'replace')
     without = raw.translate(None, _ASCII_ERRORS)
     return len(without) < len(raw) or _LATIN_ERROR.search(raw) is not None
@@ -86,7 +86,7 @@ def check_cost(html: str) -> None:
 
 
 def most_open(html: str) -> int:
-    """Count how many formatting elements are open at most at one time."""
+    """The largest number of formatting elements that are open at the same time."""
     counts: dict[str, int] = {}
     now = most = 0
     for found in _OPENED_OR_CLOSED.finditer(html):
@@ -108,19 +108,19 @@ def fact_elements(document: Document) -> Iterator[Element]:
 
 
 def is_of_html(element: Element) -> bool:
-    """Tell a <title> of the page from one in a drawing."""
+    """Whether a <title> is that of the page, and not one inside an SVG."""
     return element.namespace is Namespace.HTML
 
 
 def build_tree(document: Document) -> list[Node]:
-    """Copy the body into nodes in document order, without what is never text.
+    """Copy the body into nodes in document order, without elements that never hold text.
 
-    What is nested deeper than MAX_DEPTH hangs, flat, at the deepest node kept.
+    What is nested deeper than MAX_DEPTH is attached, flat, to the deepest node kept.
     """
     body = document.find('body')
     if body is None:
         return []
-    # Few elements have these, so that asking for all at once is cheaper than asking each.
+    # Few elements have these attributes, so one query for all is cheaper than asking each.
     unusual = frozenset(body.select(_UNUSUAL))
     unfolded: set[str] = set()
     above = Node('body', body, None)
@@ -157,7 +157,7 @@ def build_tree(document: Document) -> list[Node]:
                         _note_unusual(node, unfolded)
                 count = len(child)
                 if count == 1 and type(only := child[0]) is Text:
-                    # As in most elements: not worth a turn of its own.
+                    # As in most elements, so it is handled here.
                     data = only.data
                     node.children.append(data)
                     node.own += len(data.strip())
@@ -172,13 +172,13 @@ def build_tree(document: Document) -> list[Node]:
 
 
 def release(nodes: list[Node]) -> None:
-    """Cut the way up, so that the tree is freed at once and not by the garbage collector."""
+    """Cut the links to parents, so that the tree is freed without the garbage collector."""
     for node in nodes:
         node.parent = None
 
 
 def _is_kept(element: Element, tag: str, above: Node) -> bool:
-    """Keep buttons that name a tab or what they unfold, and scripts that are formulas."""
+    """Keep buttons that label a tab or expand a section, and scripts that contain formulas."""
     if tag == 'button':
         return (
             element.attr('role') == 'tab'
@@ -188,13 +188,13 @@ def _is_kept(element: Element, tag: str, above: Node) -> bool:
     if not (element.attr('type') or '').startswith('math/tex'):
         return False
     for shown in above.elements[-2:]:
-        # What MathJax has made of it.
+        # The same formula, as MathJax shows it.
         shown.is_hidden = shown.is_hidden or 'mathjax' in shown.names
     return True
 
 
 def _unfolds(element: Element, above: Node) -> str | None:
-    """Return the id of the part that a button outside of menus unfolds."""
+    """The id of the section that a button outside of menus expands."""
     node: Node | None = above if element.attr('aria-expanded') is not None else None
     while node is not None and node.tag not in _MENUS:
         if node.parent is None:
@@ -206,8 +206,8 @@ def _unfolds(element: Element, above: Node) -> str | None:
 def _note_unusual(node: Node, unfolded: set[str]) -> None:
     role = node.role = node.get('role')
     style = node.get('style')
-    # The tab that is not chosen is hidden, too, and still part of the page; so is what a button
-    # unfolds, and the source of a formula, for which a picture is shown.
+    # These are hidden and still part of the page: tabs that are not selected, what a button
+    # expands, and the source of a formula that is shown as an image.
     node.is_hidden = (
         role != 'tabpanel'
         and 'mathml' not in node.names
@@ -223,7 +223,7 @@ def _note_unusual(node: Node, unfolded: set[str]) -> None:
 _MENUS = frozenset({'nav', 'header', 'aside', 'footer'})
 _UNUSUAL = '[role], [hidden], [aria-hidden="true"], [style*="none" i]'
 _HIDDEN = re.compile(r'display\s*:\s*none', re.IGNORECASE)
-# The ids of others are addresses inside the text, often made of a heading's words.
+# The ids of other elements are link targets, often made of the words of a heading.
 _NAMED_BY_ID = frozenset({'div', 'ul', 'ol', 'form', 'table', 'figure', 'aside'})
-# Kept at any depth, because nothing can be nested in them that matters.
+# Kept at any depth, because nothing that matters can be nested in them.
 _SHALLOW = frozenset({'br', 'hr', 'img'})

@@ -1,7 +1,7 @@
-"""Text without a tree, for the rare page whose tree would cost far more than its size allows.
+"""Text without a tree, for the rare page whose tree would cost far too much.
 
-Owns what `read_html` falls back to when the parser refuses a page: its title and the words between
-its tags. No links are taken from such a page: it was made to do harm.
+What `read_html` falls back to when the parser refuses a page: its title and the text between its
+tags. No links are taken from such a page: it is malicious.
 """
 
 import re
@@ -17,7 +17,7 @@ _END = {
 _TITLE = re.compile(r'<title[^<>]*>([^<]{0,5000})', re.IGNORECASE)
 _TAG = re.compile(r'<[^<>]*>')
 _SPACES = re.compile(r'[^\S\n]{2,}|\r')
-# Where the text of a page that is not worth a tree may be cut off.
+# The rest of a longer page is ignored.
 MAX_READ = 4 * MAX_MARKDOWN
 
 
@@ -27,9 +27,9 @@ def read_title(html: str) -> str | None:
 
 
 def read_text(html: str) -> str:
-    """Return the text between the tags, line by line."""
+    """The text between the tags, line by line."""
     text = unescape(_TAG.sub(' ', _without_scripts(html[:MAX_READ])))
-    # Not split into words, of which millions would take hundreds of megabytes.
+    # Not split into words: millions of them would take hundreds of megabytes.
     lines = (line.strip() for line in _SPACES.sub(' ', text).split('\n'))
     return '\n'.join(line for line in lines if line)[:MAX_MARKDOWN]
 

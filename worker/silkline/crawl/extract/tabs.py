@@ -1,7 +1,7 @@
-"""Tabs: which name belongs to which panel, so that each panel is written below its own.
+"""Tabs: find the label of each panel, so that the panel is written below it.
 
-Names and panels find each other by their ids, as ARIA wants it, or by their order where there are
-as many of one as of the other.
+Labels and panels are matched by their ids, as ARIA specifies, or by their order if there are as
+many labels as panels.
 """
 
 from silkline.crawl.extract.tree import Node
@@ -11,7 +11,7 @@ MAX_LISTS = 200
 
 
 def label_panels(nodes: list[Node]) -> None:
-    """Give each panel its label, and hide the list that the labels were taken from."""
+    """Set the label of each panel, and hide the list that the labels come from."""
     panels: list[Node] = []
     lists: list[Node] = []
     for node in nodes:
@@ -46,7 +46,7 @@ def label_panels(nodes: list[Node]) -> None:
 
 
 def _is_striped(node: Node) -> bool:
-    """Tell whether button, name and panel of each tab follow each other, as styles alone need."""
+    """Whether input, label and panel of each tab follow each other, as in tabs without scripts."""
     tags = [child.tag for child in node.elements]
     return (
         len(tags) % 3 == 0
@@ -73,7 +73,7 @@ def _tabs(tablist: Node) -> list[Node]:
 
 
 def _next_to(tablist: Node, count: int) -> list[Node | None]:
-    """Return the panels that follow the list or the box around it, if there are as many."""
+    """The panels that follow the list or the element around it, if there are as many."""
     node = tablist
     for _ in range(2):
         above = node.parent

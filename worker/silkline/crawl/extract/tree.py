@@ -1,18 +1,18 @@
-"""The tree that the extractor reads: elements with their children in plain lists.
+"""The tree that the extractor works on: elements with their children in plain lists.
 
-A node keeps the parser's element for its attributes, and beside it the counts that tell text from
-navigation. The sets of tags that the modules of the package share are here.
+A node keeps the parser's element for its attributes, and the counts that distinguish text from
+navigation. The sets of tags that the modules of the package share are here, too.
 """
 
 from typing import Protocol
 
-# Never text: neither its own nor that of what is inside.
+# Never text: neither their own nor that of elements inside.
 DROPPED = frozenset(
     'script style noscript template svg iframe object embed canvas audio video map head link meta'
     ' title base select textarea button datalist frameset noframes dialog param source'
     ' track progress meter'.split()
 )
-# What begins and ends a line of its own.
+# What starts on a new line.
 BLOCKS = frozenset(
     'address article aside blockquote body caption center dd details dialog dir div dl dt fieldset'
     ' figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav'
@@ -33,7 +33,7 @@ class Node:
 
     __slots__ = (
         'children',
-        # Those children that are nodes.
+        # The children that are nodes.
         'elements',
         # Characters that read like prose.
         'good',
@@ -51,7 +51,7 @@ class Node:
         'is_junk',
         'is_prose',
         'is_protected',
-        # What the tab that leads here is called.
+        # The label of the tab for this panel.
         'label',
         'links',
         'names',

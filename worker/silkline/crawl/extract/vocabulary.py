@@ -1,8 +1,8 @@
-"""The words by which pages name their content, and the parts that are not content.
+"""The words by which pages name their content and their clutter.
 
-Names of classes and ids are read as words between spaces, hyphens and underscores. The words are
-those in wide use, in content systems, themes and frameworks; none belongs to a single site. Pages
-that call themselves articles have more parts that are not content than, say, documentation.
+Classes and ids are read as words between spaces, hyphens and underscores. The words are in wide
+use, in content management systems, themes and frameworks; none belongs to a single site. Articles
+have more kinds of clutter than, say, documentation.
 """
 
 import re
@@ -22,7 +22,7 @@ _ROLES = frozenset(
 )
 _START = r'(?:^|[\s_-])'
 _END = r'(?:$|[\s_-])'
-# First words that mean the same however they go on, then words that begin others, too.
+# First words that mean the same with any ending, then words that may begin others.
 _ALWAYS = (
     r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert'
     r'|footer|navbar|navigation|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing'
@@ -85,22 +85,22 @@ def is_junk(node: Node, *, is_article: bool) -> bool:
 
 
 def is_navigation(node: Node) -> bool:
-    """Tell by tag and role alone."""
+    """Whether tag or role alone mark it as navigation."""
     return node.role in _ROLES or (node.tag in _TAGS and not _NOTE.search(node.names))
 
 
 def is_body(node: Node) -> bool:
-    """Tell whether the names say that this holds the text of the page."""
+    """Whether the names say that this holds the text of the page."""
     return bool(node.names) and _are_body(node.names)
 
 
 def is_manual(node: Node) -> bool:
-    """Tell whether the names are those of what writes manuals and wikis."""
+    """Whether the names are those of documentation generators and wikis."""
     return bool(node.names) and not _MANUALS.isdisjoint(node.names.split())
 
 
 def drop_ending(blocks: list[str]) -> None:
-    """Drop what closes a page and has no name: links to the next page, a date of change."""
+    """Drop unmarked clutter at the end of a page: links to the next page, a date of change."""
     links = 0
     for _ in range(min(4, len(blocks) - 3)):
         last = blocks[-1]
@@ -111,7 +111,7 @@ def drop_ending(blocks: list[str]) -> None:
         del blocks[-1]
 
 
-# The same names come again and again, on a page and on the pages of a site.
+# The same names occur again and again, on a page and on all pages of a site.
 @lru_cache(maxsize=REMEMBERED)
 def _are_junk(names: str, is_article: bool) -> bool:
     if 'embed' in names:

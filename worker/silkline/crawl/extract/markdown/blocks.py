@@ -1,7 +1,7 @@
-"""Write a tree as Markdown (CommonMark with the tables and the strikethrough of GitHub).
+"""Write a tree as Markdown, block by block: paragraphs, headings, lists, quotes, notes.
 
-Owns blocks: paragraphs, headings, lists, quotes, notes. Text inside a block is written by
-`inline.py`, tables by `tables.py`, code by `code.py`. Recursion is bounded because the tree is.
+Text inside a block is written by `inline.py`, tables by `tables.py`, code by `code.py`. Recursion
+is bounded because the depth of the tree is.
 """
 
 import re
@@ -19,7 +19,7 @@ from silkline.crawl.extract.markdown.inline import (
     out_of_link,
     with_brackets,
 )
-from silkline.crawl.extract.markdown.lists import add_blocks, has_sections, is_marker, stands_tight
+from silkline.crawl.extract.markdown.lists import add_blocks, has_sections, is_marker, is_tight_item
 from silkline.crawl.extract.markdown.notes import is_note, kind_of, title_node
 from silkline.crawl.extract.markdown.tables import table_block
 from silkline.crawl.extract.tree import HEADINGS, Node
@@ -34,7 +34,7 @@ _MARKER = re.compile(r'(?:[-*>|] ?|\d+[.)] |```)')
 _LABEL = re.compile(r'\[[^\[\]]{1,20}\]|<sup>[^<>]{1,20}</sup>|\d{1,3}')
 _FOOTNOTE = re.compile(r'(?:^|[\s_-])(?:footnote|citation)(?:$|[\s_-])')
 _BOLD_KIND = re.compile(r'\*\*\w+:?\*\*:?(?: |$)')
-# What would begin a heading, a list, a quote, an underline, or the second line of a table.
+# What would be read as a heading, a list, a quote, an underline, or the second line of a table.
 _LINE_START = re.compile(r'(?:#{1,6}(?= |$)|[-+](?= |$)|>|=+ *$|\d{1,9}[.)](?= |$)|[-|:][-|: ]*$)')
 _HEADING = re.compile(r'#{1,6} ')
 _CLOSING = re.compile(r'(?<!\S)#+$')
@@ -45,7 +45,7 @@ _LINE_BREAK = re.compile(rf'\s*{BREAK}\s*')
 def write_markdown(
     root: Node, inline: InlineWriter, *, heading: Node | None = None, is_main: bool = False
 ) -> str:
-    """Write what is inside `root`, below `heading` if it begins with none of its own."""
+    """Write the content of `root`, below `heading` if it has no heading of its own."""
     writer = MarkdownWriter(inline)
     blocks = writer.blocks(root)
     if heading is not None and blocks and not blocks[0].startswith('# '):
@@ -69,7 +69,7 @@ class MarkdownWriter:
         self.is_cell = False
 
     def blocks(self, node: Node) -> list[str]:
-        """Write what is inside as blocks, one string each."""
+        """Write the content as blocks, one string each."""
         blocks: list[str] = []
         pieces: list[str] = []
         inline = self.inline
@@ -163,7 +163,7 @@ class MarkdownWriter:
             self._add(text, blocks)
 
     def _row(self, node: Node, blocks: list[str]) -> None:
-        """Write a row of a table that is none: in one line, if its cells are of one."""
+        """Write a row of a layout table: in one line, if its cells have one line each."""
         if any(cell.has_inner_block or _has_break(cell) for cell in node.elements):
             blocks += self.blocks(node)
             return
@@ -177,7 +177,7 @@ class MarkdownWriter:
     def _heading(self, node: Node, blocks: list[str]) -> None:
         marks = '#' * HEADINGS[node.tag] + ' '
         if _is_left_open(node):
-            # Nobody closed it: the first line is the heading, the rest is what follows.
+            # It was never closed: the first line is the heading, the rest follows it.
             inner = self.blocks(node)
             if inner and '\n' not in inner[0] and not _MARKER.match(inner[0]):
                 inner[0] = marks + _closed(inner[0])
@@ -235,12 +235,12 @@ class MarkdownWriter:
                     del item[0]
                 items.append(item)
             elif child.tag in ('ul', 'ol') and items:
-                # A list that hangs beside its item and not in it: common, and wrong.
+                # A list next to its item instead of inside it: common, and invalid.
                 self._list(child, items[-1])
             else:
                 items.append(self.blocks(child) if child.has_block else [self.inline.line(child)])
         self.list_depth -= 1
-        is_tight = all(stands_tight(item) for item in items)
+        is_tight = all(is_tight_item(item) for item in items)
         lines: list[str] = []
         for item in items:
             text = ('\n' if is_tight else '\n\n').join(part for part in item if part)
@@ -294,7 +294,7 @@ class MarkdownWriter:
             self._add(text, blocks)
 
     def _block_link(self, node: Node, blocks: list[str]) -> None:
-        """Write a link around blocks: its first line is the link, be it text or a heading."""
+        """Write a link around blocks: its first line, text or heading, becomes the link."""
         href = node.get('href')
         address = self.inline.resolver.absolute(href) if href else None
         if address is None or self.inline.is_link:
@@ -314,7 +314,7 @@ class MarkdownWriter:
 
 
 def prefixed(text: str, first: str, others: str) -> str:
-    """Put `first` before the first line and `others` before each other that is not empty."""
+    """Put `first` before the first line and `others` before every other line that is not empty."""
     if '\n' not in text:
         return first + text
     lines = text.split('\n')
@@ -324,7 +324,7 @@ def prefixed(text: str, first: str, others: str) -> str:
 
 
 def _has_code(node: Node) -> bool:
-    """Tell whether this is a block of code with the name of its language written beside it."""
+    """Whether this is a block of code next to the name of its language."""
     return any(child.tag == 'pre' for child in node.elements)
 
 
@@ -333,7 +333,7 @@ def _has_break(node: Node) -> bool:
 
 
 def _is_left_open(heading: Node) -> bool:
-    """Tell whether more than its line is in a heading, because nobody closed it."""
+    """Whether a heading contains more than its line, because it was never closed."""
     inside = [child for child in heading.elements if child.tag in _NOT_IN_HEADINGS]
     if len(inside) == 1 and inside[0].tag == 'p' and not inside[0].has_inner_block:
         return heading.own > 0 or inside[0].text > MAX_HEADING
@@ -359,7 +359,7 @@ def _definition_parts(node: Node) -> list[Node]:
 
 
 def _start_escaped(text: str) -> str:
-    # Quicker than the pattern, and the end of it for most lines.
+    # Faster than the pattern, and enough for most lines.
     if text[:1].isalpha():
         return text
     found = _LINE_START.match(text)

@@ -1,6 +1,6 @@
-"""Code blocks: their text to the last space, and the language that the page names.
+"""Code blocks: their exact text, and the language that the page names.
 
-Line numbers, prompts to copy and file names that highlighters put beside the code are left out.
+Line numbers, copy buttons and file names that highlighters add to the code are left out.
 """
 
 import re
@@ -29,8 +29,8 @@ _NOT_LANGUAGES = frozenset(
     'default none text plaintext plain nohighlight no-highlight notranslate txt'
     ' wrapper wrap code block lines line source guess nogutter'.split()
 )
-# For highlighters that name the language and nothing else, and for the attribute `lang`, which
-# names the languages of people, too.
+# For highlighters that use the bare name of the language, and for the attribute `lang`, which
+# names human languages, too.
 _LANGUAGES = frozenset(
     'bash c cpp csharp css dart diff go graphql haskell html ini java javascript js json kotlin lua'
     ' nix perl php python ruby rust scala sh shell sql swift toml ts typescript xml yaml'.split()
@@ -39,7 +39,7 @@ _TICKS = re.compile(r'^[ \t]*(`{3,})', re.MULTILINE)
 
 
 def code_block(node: Node, *, inside: Node | None = None) -> str:
-    """Write the code; `inside` is what else may name its language."""
+    """Write the code; `inside` is another element that may name its language."""
     text = code_text(node)
     if not text:
         return ''
@@ -50,7 +50,7 @@ def code_block(node: Node, *, inside: Node | None = None) -> str:
 
 
 def code_text(node: Node) -> str:
-    """Return the code as it is shown, without empty lines around it."""
+    """The code as it is shown, without empty lines around it."""
     pieces: list[str] = []
     _collect(node, pieces)
     text = ''.join(pieces).replace('\r\n', '\n').replace('\r', '\n').replace('\xa0', ' ')
@@ -58,7 +58,7 @@ def code_text(node: Node) -> str:
 
 
 def is_listing(node: Node) -> bool:
-    """Tell whether these blocks are the lines of code, as Doxygen writes it."""
+    """Whether these blocks are lines of code, as Doxygen writes them."""
     return 'fragment' in node.names.split() and any(
         'line' in child.names.split() for child in node.elements
     )
@@ -70,7 +70,7 @@ def _collect(node: Node, pieces: list[str]) -> None:
             pieces.append(child)
         elif child.tag == 'br':
             pieces.append('\n')
-        elif child.names and _stand_beside(child.names):
+        elif child.names and _are_line_numbers(child.names):
             continue
         elif child.tag in BLOCKS:
             if pieces and not pieces[-1].endswith('\n'):
@@ -82,14 +82,14 @@ def _collect(node: Node, pieces: list[str]) -> None:
             _collect(child, pieces)
 
 
-# The words of code that is highlighted have the same few names, a thousand times on a page.
+# In highlighted code the same few names occur a thousand times on a page.
 @lru_cache(maxsize=REMEMBERED)
-def _stand_beside(names: str) -> bool:
+def _are_line_numbers(names: str) -> bool:
     return _NUMBERS.search(names) is not None
 
 
 def language_of(node: Node) -> str:
-    """Look at the block, the code in it and the three elements around it."""
+    """The language that the block names, the code in it, or one of three elements around it."""
     candidates: list[Node] = [node]
     candidates += node.elements[:2]
     if node.elements and node.elements[0].tag == 'pre':
@@ -134,7 +134,7 @@ def _named_by(node: Node) -> str | None:
 def _language_in(names: str) -> str | None:
     for pattern in (_LANGUAGE, _SOURCE_CODE):
         for language in pattern.findall(names):
-            # Of 'text-html-basic' the first word tells.
+            # Such as in 'text-html-basic'.
             language = language.removesuffix('-basic')
             if language not in _NOT_LANGUAGES and len(language) <= MAX_LANGUAGE:
                 return language

@@ -1,8 +1,8 @@
-"""Marks of emphasis, put down only where CommonMark reads them as such.
+"""Marks of emphasis, written only where CommonMark reads them as such.
 
-`inline.py` writes a mark as one character that no page can hold. Once the line is whole, each is
-turned into its asterisks or tildes, or dropped where they would be read as text: `x**(y)**z` is
-not bold. What is dropped is a mark, never a word.
+`inline.py` writes a mark as one placeholder character that no page contains. Once the line is
+complete, each one becomes its asterisks or tildes, or is dropped where those would be read as text:
+`x**(y)**z` is not bold. Only marks are dropped, never words.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_PASSES = 4
 
 
 def settle(line: str) -> str:
-    """Write the marks of a line whose white space is folded."""
+    """Write the marks of a line whose white space is collapsed."""
     if not _has_marks(line):
         return line
     parts = _MARK.split(line)
@@ -44,7 +44,7 @@ def settle(line: str) -> str:
 
 
 def _has_marks(line: str) -> bool:
-    # A pattern would take far longer to find that most lines have none.
+    # Most lines have none, and a pattern would take far longer to find that out.
     return (
         '\x02' in line
         or '\x03' in line
@@ -56,7 +56,7 @@ def _has_marks(line: str) -> bool:
 
 
 def _is_plain(parts: list[str]) -> bool:
-    """Tell whether all marks stand around whole words, as most do: then none is in doubt."""
+    """Whether all marks are around whole words, as most are: then all are read as marks."""
     last = len(parts) - 2
     for at in range(1, len(parts), 2):
         before, after = parts[at - 1], parts[at + 1]
@@ -71,7 +71,7 @@ def _is_plain(parts: list[str]) -> bool:
 
 
 def _pairs(parts: list[str]) -> dict[int, int]:
-    """Map each mark to its other half; one without is left out."""
+    """Map each mark to its other half; a mark without one is left out."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for at in range(1, len(parts), 2):
@@ -86,7 +86,7 @@ def _pairs(parts: list[str]) -> dict[int, int]:
 
 
 def _misread(parts: list[str], pairs: dict[int, int]) -> list[int]:
-    """Return the marks that a reader of CommonMark would not take for what they are."""
+    """The marks that CommonMark would not read as such."""
     wrong: list[int] = []
     run: list[int] = []
     depth = 0
@@ -102,7 +102,7 @@ def _misread(parts: list[str], pairs: dict[int, int]) -> list[int]:
         if run:
             wrong += _misread_run(parts, pairs, run, before, text[:1])
             if depth and pairs[run[0]] > run[0] and before.strip():
-                # Inside of another mark it could be read as the end of that one.
+                # Inside another mark it could be read as the end of that one.
                 wrong += run
             depth += sum(1 if pairs[one] > one else -1 for one in run)
             run = []
@@ -113,15 +113,15 @@ def _misread(parts: list[str], pairs: dict[int, int]) -> list[int]:
 def _misread_run(
     parts: list[str], pairs: dict[int, int], run: list[int], before: str, after: str
 ) -> list[int]:
-    """Look at marks that stand side by side, with text before and after them."""
+    """Check adjacent marks, with the text before and after them."""
     opening = [at for at in run if pairs[at] > at]
     if opening and len(opening) < len(run):
-        # Of marks that end and begin at one place, those that end stay.
+        # Where marks end and begin at one place, those that end are kept.
         return opening
     signs = [before, *(_WRITTEN[parts[at]][0] for at in run), after]
     wrong: list[int] = []
     for at, left, sign, right in zip(run, signs, signs[1:], signs[2:], strict=False):
-        # Asterisks side by side are read as one run, and a tilde is punctuation to them.
+        # Adjacent asterisks are read as one run, and a tilde is punctuation to them.
         left = before if left == sign else left
         right = after if right == sign else right
         if not (_can_touch(right, left) if opening else _can_touch(left, right)):
@@ -130,12 +130,12 @@ def _misread_run(
 
 
 def _can_touch(inside: str, outside: str) -> bool:
-    """Tell whether a mark between two characters faces the one inside (CommonMark 6.2)."""
+    """Whether a mark between two characters can open or close on the inner one (CommonMark 6.2)."""
     if not inside or inside.isspace():
         return False
     return not _is_punctuation(inside) or not outside or outside == ' ' or _is_punctuation(outside)
 
 
 def _is_punctuation(character: str) -> bool:
-    # Brackets that are not written yet are of the control characters.
+    # Placeholders for brackets are control characters (C).
     return unicodedata.category(character)[0] in 'PSC'

@@ -1,7 +1,7 @@
-"""Formulas: once each, as TeX between dollars, however the page shows them.
+"""Formulas as TeX between dollars, each one once, however the page shows them.
 
-Knows the TeX that KaTeX, MediaWiki and others leave in MathML, the sources that MathJax reads
-(`\\(…\\)`, `\\[…\\]`, `<script type="math/tex">`), and writes plain MathML as TeX.
+Finds the TeX that KaTeX, MediaWiki and others leave in MathML, the sources that MathJax reads
+(`\\(…\\)`, `\\[…\\]`, `<script type="math/tex">`), and converts plain MathML to TeX.
 """
 
 import re
@@ -10,10 +10,10 @@ from silkline.crawl.extract.tree import Node
 
 _STYLE = re.compile(r'\{\\(?:display|text)style\s+(.*)\}', re.DOTALL)
 _DELIMITED = re.compile(r'\\\((.*)\\\)|\\\[(.*)\\\]|\$\$(.*)\$\$|\$(.*)\$', re.DOTALL)
-# No delimiter inside, so that one without its end costs no more than the text up to the next.
+# Without a delimiter inside, so that one without its end costs only the text up to the next one.
 _INSIDE = r'(?:[^\\$]++|\\[^()\[\]]|\$(?!\$))++'
 _IN_TEXT = re.compile(rf'\\\({_INSIDE}\\\)|\\\[{_INSIDE}\\\]|\$\${_INSIDE}\$\$')
-# White space means nothing in a formula, so that it can keep a tag or a link from beginning.
+# White space has no meaning in a formula, so it can prevent a tag or a link.
 _TAG_OR_LINK = re.compile(r'[<\]](?=[a-zA-Z/!?(\[:])')
 _BETWEEN = {
     'msup': '{0}^{{{1}}}',
@@ -28,7 +28,7 @@ _BETWEEN = {
 
 
 def written(tex: str, *, is_display: bool = False) -> str:
-    """Write TeX in one line, without the delimiters it may have; nothing for nothing."""
+    """Write TeX in one line, without the delimiters it may have; '' if there is none."""
     tex = ' '.join(tex.split())
     if (found := _DELIMITED.fullmatch(tex)) is not None:
         is_display = is_display or found[2] is not None or found[3] is not None
@@ -42,7 +42,7 @@ def written(tex: str, *, is_display: bool = False) -> str:
 
 
 def split_formulas(text: str) -> list[str]:
-    """Split text at the formulas that MathJax would find; each second part is one, written."""
+    """Split text at the formulas that MathJax would find; every second part is a formula."""
     parts: list[str] = []
     at = 0
     for found in _IN_TEXT.finditer(text):
@@ -53,7 +53,7 @@ def split_formulas(text: str) -> list[str]:
 
 
 def formula_of(node: Node) -> str:
-    """Return the TeX of a <math> element, from its source if it is there."""
+    """The TeX of a <math> element, from its source if there is one."""
     source = node.get('alttext')
     stack: list[Node] = [node]
     while stack and source is None:

@@ -1,8 +1,8 @@
 """Write the text inside a block: emphasis, code, links, images, line breaks.
 
-Pieces are joined by the caller, which folds their spaces (they hold no other white space) and then
-calls `finished`: what depends on its neighbours (marks of emphasis, brackets) is written as a
-single character until then.
+The caller joins the pieces, collapses their spaces (they hold no other white space) and then calls
+`finished`: until then, what depends on its neighbours (marks of emphasis, brackets) is written as a
+placeholder of one character.
 """
 
 import re
@@ -14,8 +14,8 @@ from silkline.crawl.extract.markdown.formulas import formula_of, split_formulas,
 from silkline.crawl.extract.markdown.links import LinkResolver
 from silkline.crawl.extract.tree import BLOCKS, Node
 
-# Stand for what is written when a line is whole: <br>, a bracket at the end of a piece of text,
-# brackets in the text of a link. No text of a page holds them after `escape`.
+# Placeholders until a line is complete: <br>, a bracket at the end of a piece of text, brackets in
+# the text of a link. `escape` removes them from the text of a page.
 BREAK = '\x01'
 _LAST_BRACKET = '\x08'
 _IN_LINK = str.maketrans('[]', '\x0e\x0f')
@@ -33,8 +33,8 @@ _EMPHASIS = {
     'strike': '~~',
 }
 _CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
-# What would be read as a mark. A set comes first and its conditions behind it, because a search for
-# one of a set is ten times as quick as one for any of several things.
+# What would be read as a mark. The set comes first and its conditions after it, because searching
+# for a set of characters is ten times faster than for several alternatives.
 _SPECIAL = re.compile(
     r"""[\\`*_<\]~&] (?:
         (?<=[\\`*])
@@ -50,7 +50,7 @@ _RESERVED = re.compile(r'[\x01-\x08\x0e\x0f]')
 _BEFORE_BRACKET = re.compile(r'\x08(?=[\x02-\x07]*[(\[:])')
 _LINK_IN_LINK = re.compile(r'\x0f[(\[:]|!\x0e')
 _TICKS = re.compile(r'`+')
-# What highlighters and generators of documentation put beside a heading or a name.
+# Links that highlighters and documentation generators add to a heading or a name.
 _SELF_LINK_NAMES = re.compile(
     r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor|viewcode-|(?:^|\s)src(?:\s|$)'
 )
@@ -69,13 +69,13 @@ class InlineWriter:
         self.is_link = False
 
     def escape(self, text: str) -> str:
-        """Write text of the page so that it is read as such, with spaces as its white space."""
-        # More is not kept, and ten megabytes of marks would take seconds and copies.
+        """Write text of the page so that it is read as text, with spaces as its white space."""
+        # No more is kept, and ten megabytes of marks would take seconds.
         if len(text) > MAX_MARKDOWN:
             text = text[:MAX_MARKDOWN]
         is_printable = text.isprintable()
         flat = text if is_printable else flattened(text)
-        # Many times quicker than a pattern, and the end of it for most text.
+        # Many times faster than a pattern, and enough for most text.
         if (is_printable or flat.isprintable()) and not (
             '_' in flat
             or '*' in flat
@@ -97,7 +97,7 @@ class InlineWriter:
 
     @cached_property
     def shows_formulas(self) -> bool:
-        """Tell whether a script of the page looks for TeX in its text."""
+        """Whether a script of the page searches its text for TeX."""
         return _MATH_SCRIPT.search(self._html) is not None
 
     def _escape(self, text: str) -> str:
@@ -105,15 +105,15 @@ class InlineWriter:
         if self.is_link:
             return _escaped(text.translate(_IN_LINK))
         text = _escaped(text)
-        # What follows is not known yet.
+        # Whether it must be escaped depends on what follows.
         return text[:-1] + _LAST_BRACKET if text[-1:] == ']' else text
 
     def line(self, node: Node) -> str:
-        """Write all that is inside in one line."""
+        """Write the content in one line."""
         return finished(folded(self._text_inside(node).replace(BREAK, ' ')))
 
     def bold(self, node: Node) -> str:
-        """Write all that is inside in one bold line."""
+        """Write the content in one bold line."""
         self._marks.append('**')
         text = folded(self._text_inside(node).replace(BREAK, ' '))
         self._marks.pop()
@@ -128,7 +128,7 @@ class InlineWriter:
         return text
 
     def plain(self, node: Node) -> str:
-        """Return the text inside as it is read, without any mark."""
+        """The text of the content, without any mark."""
         pieces: list[str] = []
         self._plain(node, pieces)
         text = ''.join(pieces)
@@ -158,26 +158,26 @@ class InlineWriter:
             self._inside(node, pieces)
             pieces.append('"')
         elif tag == 'input':
-            # Only Markdown of task lists is written as boxes that nobody can tick.
+            # Disabled checkboxes are task lists that were written in Markdown.
             if node.get('type') == 'checkbox' and node.get('disabled') is not None:
                 pieces.append('[ ] ' if node.get('checked') is None else '[x] ')
         elif tag == 'math':
             self._math(node, pieces)
         elif tag == 'script':
-            # The parser keeps no other scripts than those that hold TeX.
+            # The parser keeps only scripts that contain TeX.
             source = ''.join(part for part in node.children if isinstance(part, str))
             pieces.append(written(source, is_display='display' in (node.get('type') or '')))
         elif is_formula(node):
             pieces.append(written(node.source.text))
         elif tag == 'label':
-            # Labels stand apart by style alone.
+            # Labels are separated by style only.
             self._inside(node, pieces)
             pieces.append(' ')
         elif tag != 'wbr':
             self._inside(node, pieces)
 
     def _text_inside(self, node: Node) -> str:
-        # Most elements hold nothing but text.
+        # Most elements contain only text.
         if len(node.children) == 1 and isinstance(text := node.children[0], str):
             return self.escape(text)
         pieces: list[str] = []
@@ -210,7 +210,7 @@ class InlineWriter:
         before, _, after = text.partition(stripped)
         first, last = OPENED[mark], CLOSED[mark]
         if BREAK in stripped:
-            # One inside would cut the mark off from its end when it becomes a new paragraph.
+            # A break may become a new paragraph, which would separate the mark from its end.
             parts = map(str.strip, stripped.split(BREAK))
             marked = BREAK.join(f'{first}{part}{last}' if part else '' for part in parts)
         else:
@@ -226,7 +226,7 @@ class InlineWriter:
             return
         before = pieces[-1] if pieces else ''
         if before.endswith('`') and not before.endswith('\\`'):
-            # Ticks side by side would be read as one mark: the text is as one, keys are not.
+            # Adjacent backticks would be read as one mark: code is joined, keys are separated.
             if node.tag == 'code' and '`' not in text and not before.endswith('``'):
                 pieces[-1] = f'{before[:-1]}{text}`'
                 return
@@ -245,7 +245,7 @@ class InlineWriter:
         text = linked if linked.isprintable() else linked.translate(_OUT_OF_LINK)
         if href.startswith('#'):
             if not any(map(str.isalnum, stripped)):
-                # A pilcrow or an arrow that leads to where the reader is.
+                # A pilcrow or an arrow that links to this place.
                 return
             if self._is_heading or node.role == 'doc-backlink':
                 pieces.append(text)
@@ -263,10 +263,10 @@ class InlineWriter:
         after = ' ' if text[-1].isspace() else ''
         if not before and pieces:
             if pieces[-1].endswith('!'):
-                # Not an image.
+                # Otherwise the link would be read as an image.
                 pieces[-1] = pieces[-1][:-1] + r'\!'
             elif pieces[-1].endswith(')') and '](' in pieces[-1]:
-                # Links side by side stand apart by style.
+                # Adjacent links are separated by style only.
                 before = ' '
         pieces.append(f'{before}[{with_brackets(stripped)}]({address}){after}')
 
@@ -308,7 +308,7 @@ class InlineWriter:
 
 
 def is_formula(node: Node) -> bool:
-    """Tell whether the text inside is TeX that a script will show as a formula."""
+    """Whether the text inside is TeX that a script shows as a formula."""
     return (
         node.tag == 'math-renderer'
         or (node.names != '' and _FORMULA_NAMES.search(node.names) is not None)
@@ -316,14 +316,14 @@ def is_formula(node: Node) -> bool:
 
 
 def finished(line: str) -> str:
-    """Write what stood for something until the line was whole."""
+    """Replace the placeholders of a complete line."""
     if _LAST_BRACKET in line:
         line = _BEFORE_BRACKET.sub(r'\\]', line).replace(_LAST_BRACKET, ']')
     return settle(line)
 
 
 def with_brackets(text: str) -> str:
-    """Write the brackets in the text of a link; those that have no partner would end it early."""
+    """Write the brackets in the text of a link; unbalanced ones would end it early."""
     if '\x0e' not in text and '\x0f' not in text:
         return text
     depth = 0
@@ -337,19 +337,19 @@ def with_brackets(text: str) -> str:
 
 
 def out_of_link(text: str) -> str:
-    """Write brackets of what stands in a link on the page, but not in Markdown."""
+    """Write the brackets of text that is in a link on the page, but not in Markdown."""
     return _BEFORE_BRACKET.sub(r'\\]', text.translate(_OUT_OF_LINK)).replace(_LAST_BRACKET, ']')
 
 
 def folded(line: str) -> str:
-    """Fold the spaces of a line that holds no other white space."""
+    """Collapse the spaces of a line that holds no other white space."""
     line = line.strip()
-    # Mostly there is nothing to fold, and looking takes a seventh of the time of splitting.
+    # Mostly there is nothing to collapse, and checking takes a seventh of the time of splitting.
     return ' '.join(line.split()) if '  ' in line else line
 
 
 def flattened(text: str) -> str:
-    """Put a single space in place of any white space, at the ends, too."""
+    """Replace white space by single spaces, at the ends, too."""
     words = ' '.join(text.split())
     if not words:
         return ' ' if text else ''

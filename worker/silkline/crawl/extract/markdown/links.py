@@ -1,7 +1,7 @@
-"""Addresses in Markdown: made absolute, and written so that a bracket cannot end them early.
+"""URLs in Markdown: made absolute, and written so that a bracket cannot end them early.
 
-The crawl follows its own rules for addresses (`urls.py`); here a link only has to lead a reader to
-the right place.
+The links that a crawl follows have rules of their own (`urls.py`); here a link only has to take a
+reader to the right place.
 """
 
 import re
@@ -30,7 +30,7 @@ class LinkResolver:
         self._known: dict[str, str | None] = {}
 
     def absolute(self, href: str) -> str | None:
-        """Return the address to write, or None for what is no address (javascript:, data:)."""
+        """The URL to write; None for links that lead nowhere (javascript:, data:)."""
         known = self._known
         if href not in known:
             known[href] = self._resolve(href.strip())

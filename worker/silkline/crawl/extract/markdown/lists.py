@@ -1,6 +1,6 @@
-"""Lists: whether one is a list at all, how close its items stand, and how two are kept apart.
+"""Lists: which ones are written as lists, whether they are tight, how two are separated.
 
-Writing the items is left to `markdown.py`.
+Writing the items is left to `blocks.py`.
 """
 
 import re
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r'(\d{1,9})\\?[.)]')
 
 
 def add_blocks(blocks: list[str], inner: list[str]) -> None:
-    """Add blocks; two lists in a row would be read as one if their bullets were the same."""
+    """Add blocks; two lists in a row get different bullets, or they would be read as one."""
     if inner and blocks:
         if blocks[-1].startswith('- ') and inner[0].startswith('- '):
             inner[0] = _BULLET.sub('* ', inner[0])
@@ -28,7 +28,7 @@ def add_blocks(blocks: list[str], inner: list[str]) -> None:
 
 
 def has_sections(node: Node) -> bool:
-    """Tell whether the items of a list are parts of the page, each with a heading."""
+    """Whether the items of a list are sections of the page, each with a heading."""
     for item in node.elements:
         for child in item.elements:
             inner = child.elements[0].tag if child.elements else child.tag
@@ -38,15 +38,15 @@ def has_sections(node: Node) -> bool:
 
 
 def is_marker(text: str, first: int | None, index: int) -> bool:
-    """Tell whether the page writes its bullets or numbers itself."""
+    """Whether the page writes its bullets or numbers itself."""
     found = _NUMBER.fullmatch(text)
     if found is None or first is None:
         return text in ('•', '·')
     return int(found[1]) == first + index
 
 
-def stands_tight(item: list[str]) -> bool:
-    """Tell whether the blocks of a list item can stand without empty lines between them."""
+def is_tight_item(item: list[str]) -> bool:
+    """Whether the blocks of a list item need no empty lines between them."""
     return len(item) <= 1 or (
         '\n\n' not in item[0]
         and not item[0].startswith(('```', '> ', '|'))

@@ -1,7 +1,7 @@
-"""Admonitions: how the generators of documentation mark a note, its kind and its title.
+"""Admonitions: how documentation generators mark a note, its kind and its title.
 
 Knows the classes of Sphinx, MkDocs, Docusaurus, VitePress, Starlight, GitHub, GitBook, Nextra,
-Confluence and Bootstrap. How a note is written is left to `markdown.py`.
+Confluence and Bootstrap. Writing a note is left to `blocks.py`.
 """
 
 import re
@@ -33,7 +33,7 @@ def is_note(node: Node) -> bool:
 
 
 def kind_of(node: Node) -> str:
-    """Return the kind as a title, or nothing: 'admonition note' and 'alert--info' both tell."""
+    """The kind as a title, or '': both 'admonition note' and 'alert--info' name one."""
     for word in node.names.split():
         kind = word.replace('_', '-').rpartition('-')[2]
         if kind in _KINDS and (kind == word or not _NOTES.isdisjoint(node.names.split())):

@@ -1,8 +1,8 @@
-"""Tables: a grid of one-line cells, or no table at all.
+"""Tables: a grid of one-line cells, or not a table at all.
 
-A cell that spans columns is followed by empty ones, one that spans rows is repeated in each, so
-that every row can be read by itself. A table that only arranges a page is written as its blocks,
-one that sets numbers beside lines of code as the code.
+A cell that spans columns is followed by empty ones, and one that spans rows is repeated in each, so
+that every row can be read by itself. A layout table is written as its blocks, and a table of line
+numbers and code as the code.
 """
 
 from typing import Protocol
@@ -20,7 +20,7 @@ _NUMBERS = ('linenos', 'gutter', 'lineno', 'lntd')
 
 
 class BlockWriter(Protocol):
-    """What a table needs of the writer of blocks in `markdown.py`."""
+    """The part of `blocks.MarkdownWriter` that a table needs."""
 
     inline: InlineWriter
     written: int
@@ -30,7 +30,7 @@ class BlockWriter(Protocol):
 
 
 def table_block(table: Node, writer: BlockWriter, blocks: list[str]) -> bool:
-    """Write the table and return True; return False when it is to be written as blocks."""
+    """Write the table and return True; return False if it has to be written as blocks."""
     rows, caption, has_head = _rows(table)
     code = _code_of(rows)
     if code is not None:
@@ -84,7 +84,7 @@ def _cells(row: Node) -> list[Node]:
 
 
 def _code_of(rows: list[list[Node]]) -> Node | None:
-    """Return the code of a table that only sets line numbers beside it, maybe below a name."""
+    """The code of a table of line numbers and code, with or without a name above."""
     if not rows or len(rows) > 2 or len(rows[-1]) != 2 or (len(rows) == 2 and len(rows[0]) != 1):
         return None
     first, second = rows[-1]
@@ -146,7 +146,7 @@ def _grid(rows: list[list[Node]], writer: BlockWriter) -> list[list[str]]:
 
 
 def _fill(line: list[str], spans: dict[int, tuple[int, str]]) -> None:
-    """Repeat the cells from rows above that reach down to here."""
+    """Repeat the cells from rows above that span down to this one."""
     while (span := spans.get(len(line))) is not None:
         left, text = span
         if left == 1:
