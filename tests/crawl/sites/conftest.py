@@ -1,4 +1,4 @@
-"""One stack and one worker for all crawls of this directory."""
+"""One stack and one worker for all crawls in this directory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def worker(stack: StackProcess) -> Iterator[WorkerProcess]:
 @pytest.fixture
 def queue(stack: StackProcess, worker: WorkerProcess) -> Iterator[Queue]:
     queue = Queue(stack)
-    # A site may get the port of an earlier one, whose robots.txt would count as known.
+    # A site may get the port of an earlier one, whose robots.txt would be reused.
     stack.execute('delete from crawl_hosts', [])
     yield queue
     queue.clear()

@@ -1,4 +1,4 @@
-"""Pages that name another as their original: dropped for it, and for nothing less."""
+"""Copies that name another page as canonical are dropped only if that page is stored."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ def copy(canonical: str, *links: str, title: str = 'Page') -> Answer:
     )
 
 
-def test_a_copy_is_dropped_for_its_original_whichever_comes_first(queue: Queue) -> None:
+def test_a_copy_is_dropped_whether_it_or_its_original_is_fetched_first(queue: Queue) -> None:
     site_pages = {
         '/': page('/shop/shirt', '/shirt?colour=red', '/old'),
         '/shop/shirt': copy('/shirt', '/x'),
@@ -39,7 +39,7 @@ def test_a_copy_is_dropped_for_its_original_whichever_comes_first(queue: Queue) 
             '/shirt?colour=blue': 'canonical',
             '/shirt': 'done',
             '/x': 'done',
-            # Its original names another: that is not believed.
+            # Its original names another one in turn: that is not followed.
             '/old': 'done',
         }
         assert {path for path, times in site.request_counts().items() if times > 1} <= {'/old'}
@@ -53,18 +53,26 @@ def test_a_copy_is_dropped_for_its_original_whichever_comes_first(queue: Queue) 
         Answer(b'\x89PNG', type='image/png'),
         Answer('<meta name="robots" content="noindex"><title>Page</title>'),
         redirect('/copy'),
-        redirect('/elsewhere'),
+        redirect('/another'),
         page(title='Another page'),
     ],
-    ids=['gone', 'failing', 'an image', 'noindex', 'leads back', 'leads elsewhere', 'another page'],
+    ids=[
+        'gone',
+        'failing',
+        'an image',
+        'noindex',
+        'redirects back',
+        'redirects to another page',
+        'another page',
+    ],
 )
-def test_a_copy_is_kept_where_its_original_is_no_substitute(queue: Queue, original: Answer) -> None:
+def test_a_copy_is_kept_if_its_original_cannot_replace_it(queue: Queue, original: Answer) -> None:
     site_pages = {
         '/': page('/copy', title='Home'),
         '/copy': copy('/original', '/late'),
         '/original': original,
         '/late': copy('/original'),
-        '/elsewhere': page('/copy', title='Elsewhere'),
+        '/another': page('/copy', title='Another'),
     }
     with Site(site_pages) as site:
         job = crawl(queue, site)
@@ -72,16 +80,16 @@ def test_a_copy_is_kept_where_its_original_is_no_substitute(queue: Queue, origin
         assert {'/', '/copy', '/late'} <= stored.keys()
         assert stored['/copy']['metadata']['canonical'] == f'{site.url}/original'
         assert site.request_counts()['/copy'] <= 2
-        told = queue.progress(job)
-        assert told['pages_done'] == len(stored)
+        progress = queue.progress(job)
+        assert progress['pages_done'] == len(stored)
 
 
-def test_a_copy_is_kept_at_once_where_its_original_may_not_be_fetched(queue: Queue) -> None:
+def test_a_copy_is_kept_at_once_if_its_original_may_not_be_fetched(queue: Queue) -> None:
     site_pages = {
         '/': page('/a', '/b', '/c', '/d', '/e'),
         '/a': copy('/private/a'),
         '/b': copy('/excluded/b'),
-        '/c': copy('https://elsewhere.example/c'),
+        '/c': copy('https://another.example/c'),
         '/d': copy('/'),
         '/robots.txt': robots('Disallow: /private/'),
     }
@@ -92,7 +100,7 @@ def test_a_copy_is_kept_at_once_where_its_original_may_not_be_fetched(queue: Que
         assert max(site.request_counts().values()) == 1
 
 
-def test_a_template_that_names_one_page_for_all_loses_none_of_them(queue: Queue) -> None:
+def test_pages_that_all_name_one_page_as_canonical_by_mistake_are_all_kept(queue: Queue) -> None:
     paths = [f'/en/{number}' for number in range(30)]
     with Site({'/': page('/en/', title='Start')}) as site:
         site.pages['/en/'] = copy('/en/', *paths, title='Home')
@@ -119,7 +127,7 @@ def test_pages_that_name_each_other_are_not_all_dropped(queue: Queue) -> None:
         assert max(site.request_counts().values()) <= 2
 
 
-def test_what_somebody_lists_is_stored_under_the_name_they_gave(queue: Queue) -> None:
+def test_listed_urls_are_stored_even_if_they_name_another_page_as_canonical(queue: Queue) -> None:
     with Site({'/copy': copy('/real'), '/real': page(), '/robots.txt': robots()}) as site:
         site.pages['/sitemap.xml'] = Answer(
             f'<urlset><url><loc>{site.url}/copy</loc></url></urlset>', type='text/xml'
@@ -134,7 +142,9 @@ def test_what_somebody_lists_is_stored_under_the_name_they_gave(queue: Queue) ->
 
 
 @pytest.mark.parametrize('is_there', [True, False])
-def test_copies_and_lost_originals_cost_no_page_of_the_budget(queue: Queue, is_there: bool) -> None:
+def test_copies_and_missing_originals_cost_nothing_of_the_page_budget(
+    queue: Queue, is_there: bool
+) -> None:
     with Site({'/': page(*(f'/copy/{number}' for number in range(30)))}) as site:
         for number in range(30):
             site.pages[f'/copy/{number}'] = copy(f'/original/{number}')
@@ -145,7 +155,7 @@ def test_copies_and_lost_originals_cost_no_page_of_the_budget(queue: Queue, is_t
         assert any(path.startswith('/original' if is_there else '/copy') for path in stored)
 
 
-def test_a_copy_is_kept_although_its_process_died_before_its_original_failed(
+def test_a_copy_is_kept_even_if_its_process_dies_before_its_original_fails(
     queue: Queue, worker: WorkerProcess
 ) -> None:
     queue.stack.execute('update crawl_settings set backoff_base_seconds = 1', [])
@@ -170,3 +180,23 @@ def test_a_copy_is_kept_although_its_process_died_before_its_original_failed(
         row = queue.job(job)
         assert row['attempt'] == 2
         assert row['result'] == {'done': 3, 'error': 1, 'skipped': 0}
+
+
+def test_a_recrawl_drops_a_copy_once_its_original_is_there(queue: Queue) -> None:
+    site_pages = {'/': page('/copy', title='Home'), '/copy': copy('/original')}
+
+    async def answer(request: web.Request) -> Answer:
+        known = site_pages.get(request.path, NOT_FOUND)
+        # Like a file server: a page that was seen has not changed.
+        if 'If-None-Match' in request.headers:
+            return Answer(status=304)
+        return Answer(known.body, status=known.status, headers={'ETag': '"1"'})
+
+    with Site(answer=answer) as site:
+        kept = crawl(queue, site, source_id='copies')
+        assert pages(queue, kept, site).keys() == {'/', '/copy'}
+
+        site_pages['/original'] = page(title='Page')
+        again = crawl(queue, site, source_id='copies')
+        assert ends(queue, again, site) == {'/': 'done', '/copy': 'canonical', '/original': 'done'}
+        assert queue.progress(again)['pages_unchanged'] == 1

@@ -1,4 +1,4 @@
-"""Sites that fail, are slow, want patience, or never end."""
+"""Sites that fail, are slow, rate-limit, or never end."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def failing(status: int, headers: Mapping[str, str] = {}) -> Answer:
     return Answer('<title>Sorry</title>', status=status, headers=headers)
 
 
-def test_a_site_where_every_page_fails_ends_as_completed_with_its_failures(queue: Queue) -> None:
+def test_a_site_where_every_page_fails_ends_as_completed_with_failures(queue: Queue) -> None:
     with Site({'/': page(*(f'/{n}' for n in range(40)))}) as site:
         for number in range(40):
             site.pages[f'/{number}'] = failing(500)
@@ -29,11 +29,13 @@ def test_a_site_where_every_page_fails_ends_as_completed_with_its_failures(queue
         assert len(reasons) == 40
         assert all('HTTP 500 Internal Server Error' in error for error in reasons.values())
         assert max(site.request_counts().values()) <= 3
-        told = queue.progress(job)
-        assert (told['status'], told['pages_failed']) == ('completed', 40)
+        progress = queue.progress(job)
+        assert (progress['status'], progress['pages_failed']) == ('completed', 40)
 
 
-def test_a_start_that_nobody_serves_ends_as_completed_with_its_error(queue: Queue) -> None:
+def test_a_start_url_that_refuses_connections_ends_as_completed_with_its_error(
+    queue: Queue,
+) -> None:
     with Site() as site:
         pass
     job = crawl(queue, site, obey_robots=False)
@@ -57,11 +59,11 @@ def test_a_host_that_resets_every_connection_is_given_up_with_the_reason(queue: 
         assert len(reasons) == 60
         assert all('closed' in error or 'gave up' in error for error in reasons.values())
         assert queue.progress(job)['pages_failed'] == 60
-        # Given up, not asked three times each.
+        # Given up, not requested three times each.
         assert sum(site.request_counts().values()) < 60
 
 
-def test_a_page_that_fails_at_first_is_tried_again(queue: Queue) -> None:
+def test_a_page_that_fails_at_first_is_retried(queue: Queue) -> None:
     tries: dict[str, int] = {}
 
     async def answer(request: web.Request) -> Answer:
@@ -79,7 +81,7 @@ def test_a_page_that_fails_at_first_is_tried_again(queue: Queue) -> None:
         assert times[1] - times[0] >= 1
 
 
-def test_a_site_that_wants_no_more_visitors_is_given_up(queue: Queue) -> None:
+def test_a_site_that_rate_limits_everything_is_given_up(queue: Queue) -> None:
     with Site({'/': page('/a', '/b'), '/a': failing(503), '/b': failing(503)}) as site:
         job = crawl(queue, site)
         reasons = ends(queue, job, site)
@@ -87,9 +89,7 @@ def test_a_site_that_wants_no_more_visitors_is_given_up(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize('count', [1, 700])
-def test_a_site_that_wants_much_patience_gives_its_slot_back_meanwhile(
-    queue: Queue, count: int
-) -> None:
+def test_a_job_gives_its_slot_back_during_a_long_backoff(queue: Queue, count: int) -> None:
     async def answer(request: web.Request) -> Answer:
         if request.path == '/':
             return page(*(f'/{number}' for number in range(count)))
@@ -111,13 +111,13 @@ def test_a_site_that_wants_much_patience_gives_its_slot_back_meanwhile(
         assert pages(queue, job, site).keys() == {'/'}
 
 
-def test_crawl_delay_lies_between_requests(queue: Queue) -> None:
+def test_requests_are_separated_by_the_crawl_delay(queue: Queue) -> None:
     site_pages = {'/': page('/a', '/b'), '/a': page(), '/b': page()}
     with Site({**site_pages, '/robots.txt': robots('Crawl-delay: 1')}) as site:
         crawl(queue, site)
         times = [asked.at for asked in site.log if asked.path != '/robots.txt']
         assert len(times) == 3
-        # They are sent a second apart; on a busy machine the first may be long on its way.
+        # They are sent a second apart; on a busy machine the first may arrive late.
         assert all(later - earlier >= 0.5 for earlier, later in pairwise(times))
 
 
@@ -128,7 +128,7 @@ def test_robots_txt_is_fetched_once_for_all_jobs(queue: Queue) -> None:
         assert sum(asked.path == '/robots.txt' for asked in site.log) == 1
 
 
-def test_no_page_is_fetched_while_robots_txt_is_not_to_be_had(queue: Queue) -> None:
+def test_no_page_is_fetched_if_robots_txt_cannot_be_fetched(queue: Queue) -> None:
     with Site({'/': page(), '/robots.txt': failing(500)}) as site:
         job = crawl(queue, site)
         assert ends(queue, job, site) == {'/': 'host_unavailable'}
@@ -145,7 +145,7 @@ def test_a_network_that_the_operator_did_not_allow_is_not_reached(queue: Queue) 
         assert site.log == []
 
 
-def test_a_slow_host_holds_up_no_other_of_a_list(queue: Queue) -> None:
+def test_a_slow_host_does_not_delay_others_in_a_list(queue: Queue) -> None:
     with (
         Site({'/robots.txt': robots('Crawl-delay: 60')}) as slow,
         Site({'/robots.txt': robots()}, address='127.0.0.3') as fast,
@@ -165,7 +165,7 @@ def test_a_slow_host_holds_up_no_other_of_a_list(queue: Queue) -> None:
         queue.control(job, 'cancel')
 
 
-def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> None:
+def test_the_same_page_under_endless_urls_is_a_trap(queue: Queue) -> None:
     async def answer(request: web.Request) -> Answer:
         number = int(request.query.get('page', 0))
         return page('/?page=1') if not number else page(*(f'/?page={n}' for n in range(1, 500)))
@@ -177,7 +177,7 @@ def test_a_page_that_comes_back_under_endless_urls_is_a_trap(queue: Queue) -> No
         assert reasons['trap'] > 400
 
 
-def test_what_somebody_lists_is_fetched_though_it_is_all_the_same(queue: Queue) -> None:
+def test_listed_urls_are_fetched_even_if_they_all_have_the_same_content(queue: Queue) -> None:
     async def answer(request: web.Request) -> Answer:
         return page(text='Always the same.')
 
@@ -187,7 +187,7 @@ def test_what_somebody_lists_is_fetched_though_it_is_all_the_same(queue: Queue) 
         assert len(pages(queue, job, site)) == 40
 
 
-def test_being_refused_for_a_while_costs_a_page_no_try(queue: Queue) -> None:
+def test_rate_limiting_does_not_use_up_the_tries_of_a_page(queue: Queue) -> None:
     answers = [failing(429), failing(429), failing(500), page()]
 
     async def answer(request: web.Request) -> Answer:
@@ -198,7 +198,7 @@ def test_being_refused_for_a_while_costs_a_page_no_try(queue: Queue) -> None:
         assert ends(queue, job, site) == {'/': 'done', '/a': 'done'}
 
 
-def test_a_site_that_asks_for_patience_for_ever_is_given_up_over_all_attempts(
+def test_a_site_that_always_rate_limits_is_given_up_over_all_attempts(
     queue: Queue,
 ) -> None:
     site_pages = {'/': page(*(f'/{n}' for n in range(20))), '/robots.txt': robots()}
@@ -224,7 +224,7 @@ def test_a_site_that_asks_for_patience_for_ever_is_given_up_over_all_attempts(
 
 
 def let_time_pass(queue: Queue, job: str, site: Site) -> None:
-    """What a job and its host wait for is over."""
+    """End the waiting time of a job and of its host."""
     host = site.url.removeprefix('http://')
     for query, key in (
         ('update crawl_hosts set backoff_until = now() where host = %s', host),
@@ -237,7 +237,7 @@ def let_time_pass(queue: Queue, job: str, site: Site) -> None:
         queue.stack.execute(query, [key])
 
 
-def test_the_time_of_a_job_counts_over_its_pauses(queue: Queue) -> None:
+def test_the_running_time_of_a_job_is_summed_over_its_pauses(queue: Queue) -> None:
     chain = {f'/{n}': page(f'/{n + 1}', text=f'Words {n}.') for n in range(200)}
     with Site({'/': page('/0'), **chain}) as site:
         job = enqueue(queue, site, delay_seconds=0.2, max_seconds=6, max_depth=100)
@@ -248,18 +248,18 @@ def test_the_time_of_a_job_counts_over_its_pauses(queue: Queue) -> None:
                 ),
                 what=f'{seen} pages',
             )
-            # On a busy machine its time may be over at any moment.
+            # On a busy machine its time may end at any moment.
             with suppress(httpx.HTTPStatusError):
                 queue.control(job, 'pause')
                 wait_until(lambda: not queue.progress(job)['is_saving'], what='the pause')
                 queue.control(job, 'resume')
         queue.wait_for('failed', job)
         assert queue.job(job)['error_code'] == 'timeout'
-        # 6 s of 5 pages each; a job that counts anew after each pause fetches 46.
+        # 6 s of 5 pages each; a job that counts from zero after each pause fetches 46.
         assert len(site.request_counts()) <= 35
 
 
-def test_urls_of_a_host_that_was_given_up_cost_no_page(queue: Queue) -> None:
+def test_urls_of_a_host_that_was_given_up_cost_nothing_of_the_page_budget(queue: Queue) -> None:
     with Site() as dead:
         pass
     with Site({'/robots.txt': robots()}, address='127.0.0.3') as alive:
@@ -270,7 +270,7 @@ def test_urls_of_a_host_that_was_given_up_cost_no_page(queue: Queue) -> None:
         assert len(pages(queue, job, alive)) == 20
 
 
-def test_a_host_with_a_crawl_delay_starves_no_other_of_a_domain(queue: Queue) -> None:
+def test_a_host_with_a_crawl_delay_does_not_starve_others_of_its_domain(queue: Queue) -> None:
     with Site() as slow, Site() as fast:
         slow.pages['/robots.txt'] = robots('Crawl-delay: 20')
         links = [f'/{n}' for n in range(300)] + [f'{fast.url}/{n}' for n in range(10)]
@@ -283,7 +283,7 @@ def test_a_host_with_a_crawl_delay_starves_no_other_of_a_domain(queue: Queue) ->
         queue.control(job, 'cancel')
 
 
-def test_a_pause_lies_between_the_jobs_of_a_host_too(queue: Queue) -> None:
+def test_the_delay_also_separates_the_jobs_of_a_host(queue: Queue) -> None:
     with Site({'/': page(), '/robots.txt': robots('Crawl-delay: 2')}) as site:
         crawl(queue, site)
         crawl(queue, site)
@@ -291,7 +291,7 @@ def test_a_pause_lies_between_the_jobs_of_a_host_too(queue: Queue) -> None:
         assert second - first >= 1
 
 
-def test_hosts_with_long_robots_txt_are_all_crawled_again(queue: Queue) -> None:
+def test_a_recrawl_of_many_hosts_with_long_robots_txt_fetches_all_of_them(queue: Queue) -> None:
     rules = robots('Allow: /', *(f'Disallow: /{"x" * 1000}{n}' for n in range(450)))
     with Site({'/': page(), '/robots.txt': rules}) as site:
         urls = [f'http://127.0.0.1:{site.port}/']

@@ -1,4 +1,4 @@
-"""A site that was crawled before: changes only, and nothing of it lost."""
+"""A recrawl fetches only changes, and loses no page and no link."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 from tests.support.worker import Queue
 
 
-def test_a_recrawl_asks_for_changes_and_a_304_keeps_its_links(queue: Queue) -> None:
+def test_a_recrawl_sends_conditional_requests_and_a_304_keeps_its_links(queue: Queue) -> None:
     def tagged(answer: Answer, tag: str) -> Answer:
         return Answer(answer.body, headers={'ETag': f'"{tag}"'})
 
@@ -35,8 +35,12 @@ def test_a_recrawl_asks_for_changes_and_a_304_keeps_its_links(queue: Queue) -> N
         assert set(site.request_counts()) == {'/', '/a', '/b', '/c'}
         versions = {path: row['version'] for path, row in pages(queue, job, site).items()}
         assert versions == {'/': 1, '/a': 1, '/b': 2, '/c': 1}
-        told = queue.progress(job)
-        assert (told['pages_new'], told['pages_changed'], told['pages_unchanged']) == (0, 1, 3)
+        progress = queue.progress(job)
+        assert (progress['pages_new'], progress['pages_changed'], progress['pages_unchanged']) == (
+            0,
+            1,
+            3,
+        )
 
         site.log.clear()
         crawl(queue, site, source_id='again', only_changes=False)
@@ -44,7 +48,7 @@ def test_a_recrawl_asks_for_changes_and_a_304_keeps_its_links(queue: Queue) -> N
 
 
 def with_etags(site_pages: dict[str, Answer], *, delay_seconds: float = 0.0) -> Handler:
-    """Serve pages with tags of their content, and 304 to whoever has it."""
+    """Serve pages with ETags, and 304 for a matching one."""
 
     async def answer(request: web.Request) -> Answer:
         await asyncio.sleep(delay_seconds)
@@ -60,7 +64,7 @@ def with_etags(site_pages: dict[str, Answer], *, delay_seconds: float = 0.0) -> 
 
 
 def tree(width: int) -> dict[str, Answer]:
-    """Pages that only one other links to."""
+    """Pages that only one other page links to."""
     site_pages = {'/': page(*(f'/hub/{n}' for n in range(width)))}
     for number in range(width):
         site_pages[f'/hub/{number}'] = page(f'/leaf/{number}', text=f'Hub {number}.')
@@ -76,7 +80,7 @@ def test_links_of_unchanged_pages_are_not_lost_in_a_slow_recrawl(queue: Queue) -
         assert queue.progress(again)['pages_unchanged'] == 31
 
 
-def test_links_of_unchanged_pages_are_not_lost_over_pauses(queue: Queue) -> None:
+def test_links_of_unchanged_pages_are_not_lost_when_the_job_is_paused(queue: Queue) -> None:
     with Site(answer=with_etags(tree(30))) as site:
         crawl(queue, site, source_id='pauses')
         site.log.clear()
@@ -92,7 +96,7 @@ def test_links_of_unchanged_pages_are_not_lost_over_pauses(queue: Queue) -> None
         assert len(ends(queue, again, site)) == 61
 
 
-def test_links_that_changed_alone_are_those_of_the_next_304(queue: Queue) -> None:
+def test_links_that_changed_without_the_text_are_kept_by_the_next_304(queue: Queue) -> None:
     def front(*links: str) -> Answer:
         menu = ''.join(f'<a href="{link}">x</a>' for link in links)
         return Answer(str(page().body).replace('<main>', f'<nav>{menu}</nav><main>'))
@@ -107,7 +111,7 @@ def test_links_that_changed_alone_are_those_of_the_next_304(queue: Queue) -> Non
         assert {row['version'] for row in pages(queue, third, site).values()} == {1}
 
 
-def test_a_page_made_with_other_options_is_fetched_anew(queue: Queue) -> None:
+def test_a_page_stored_with_other_options_is_fetched_in_full(queue: Queue) -> None:
     marked = Answer(str(page().body).replace('<main>', '<main><a rel="nofollow" href="/n">n</a>'))
     with Site(answer=with_etags({'/': marked, '/n': page(text='N.')})) as site:
         first = crawl(queue, site, source_id='options', markdown='none', follow_nofollow=True)

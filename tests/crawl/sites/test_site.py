@@ -1,4 +1,4 @@
-"""What of a site is crawled and stored: strategies, scope, options."""
+"""What is crawled and stored of a site: strategies, scope, options."""
 
 import asyncio
 import gzip
@@ -13,13 +13,13 @@ from tests.support.crawls import crawl, ends, enqueue, pages, robots
 from tests.support.site import Answer, Site, page, redirect
 from tests.support.worker import Queue, WorkerProcess
 
-# A site, whole
+# A whole site
 
 
-def test_a_site_is_crawled_whole_and_every_url_ends_with_its_reason(queue: Queue) -> None:
+def test_a_whole_site_is_crawled_and_every_url_ends_with_its_reason(queue: Queue) -> None:
     site_pages = {
         '/': page('/a', 'b?x=1#top', '/old', '/gone', '/private/x', '/logo.png', 'mailto:a@b.c'),
-        '/a': page('/', '/deep/1', 'https://elsewhere.example/', text='Words of a.', title='A'),
+        '/a': page('/', '/deep/1', 'https://other.example/', text='Words of a.', title='A'),
         '/b?x=1': page('/a'),
         '/deep/1': page('/deep/2'),
         '/deep/2': page('/deep/3'),
@@ -42,22 +42,26 @@ def test_a_site_is_crawled_whole_and_every_url_ends_with_its_reason(queue: Queue
             '/gone': 'HTTP 404 Not Found',
             '/private/x': 'robots',
             '/logo.png': 'content_type',
-            'https://elsewhere.example/': 'out_of_scope',
+            'https://other.example/': 'out_of_scope',
         }
         assert max(site.request_counts().values()) == 1
         assert '/private/x' not in site.request_counts()
         a = pages(queue, job, site)['/a']
         assert (a['title'], a['http_status'], a['version']) == ('A', 200, 1)
         assert 'Words of a.' in a['markdown']
-        assert a['links'] == [f'{site.url}/', f'{site.url}/deep/1', 'https://elsewhere.example/']
+        assert a['links'] == [f'{site.url}/', f'{site.url}/deep/1', 'https://other.example/']
         assert a['metadata']['language'] == 'en'
         assert a['metadata']['headings'] == [[1, 'A']]
         assert (a['extractor'], a['extractor_version']) != (None, None)
-        told = queue.progress(job)
-        assert (told['pages_done'], told['pages_failed'], told['pages_skipped']) == (6, 1, 5)
+        progress = queue.progress(job)
+        assert (progress['pages_done'], progress['pages_failed'], progress['pages_skipped']) == (
+            6,
+            1,
+            5,
+        )
 
 
-def test_the_budget_is_of_pages_and_not_of_redirects(queue: Queue) -> None:
+def test_redirects_cost_nothing_of_the_page_budget(queue: Queue) -> None:
     site_pages = {'/': redirect('/start'), '/start': page(*(f'/{n}' for n in range(50)))}
     for number in range(50):
         site_pages[f'/{number}'] = redirect(f'/to/{number}')
@@ -69,7 +73,7 @@ def test_the_budget_is_of_pages_and_not_of_redirects(queue: Queue) -> None:
         assert set(reasons) == {'done', 'redirect', 'budget'}
 
 
-def test_a_start_that_leads_to_another_host_takes_its_scope_along_over_a_crash(
+def test_a_start_redirected_to_another_host_moves_the_scope_even_over_a_crash(
     queue: Queue, worker: WorkerProcess
 ) -> None:
     queue.stack.execute('update crawl_settings set backoff_base_seconds = 1', [])
@@ -102,7 +106,7 @@ def test_a_start_that_leads_to_another_host_takes_its_scope_along_over_a_crash(
         assert queue.job(job)['attempt'] == 2
 
 
-def test_a_front_page_that_only_leads_on_is_no_dead_end(queue: Queue) -> None:
+def test_a_front_page_that_only_redirects_is_not_a_dead_end(queue: Queue) -> None:
     moved = '<meta http-equiv="refresh" content="0; url={}"><title>Moved</title>'
     with (
         Site({'/docs/': page('/docs/a'), '/docs/a': page()}, address='127.0.0.3') as other,
@@ -116,19 +120,21 @@ def test_a_front_page_that_only_leads_on_is_no_dead_end(queue: Queue) -> None:
         }
 
 
-def test_a_start_is_one_page_with_the_links_that_lead_back_to_it(queue: Queue) -> None:
+def test_a_start_url_and_links_back_to_it_are_one_page(queue: Queue) -> None:
     with Site({'/docs': page('/docs#part', '/a'), '/a': page('/docs#other')}) as site:
         job = crawl(queue, site, '/docs#intro')
         assert ends(queue, job, site) == {'/docs': 'done', '/a': 'done'}
         assert pages(queue, job, site).keys() == {'/docs', '/a'}
 
 
-def test_a_site_that_wants_cookies_is_asked_once_and_says_so(queue: Queue) -> None:
+def test_a_site_that_requires_cookies_gets_one_request_per_url_and_a_clear_error(
+    queue: Queue,
+) -> None:
     wall = Answer(status=302, headers={'Location': '/', 'Set-Cookie': 'seen=1'})
     consent = {'/a': redirect('/consent?to=/a'), '/consent?to=/a': redirect('/a')}
     with Site({'/': wall, '/b': page('/a'), **consent}) as site:
         job = crawl(queue, site)
-        assert 'cookies' in ends(queue, job, site)['/']
+        assert 'cookie' in ends(queue, job, site)['/']
         job = crawl(queue, site, '/b')
         reasons = ends(queue, job, site)
         assert (reasons['/b'], reasons['/a']) == ('done', 'redirect')
@@ -136,7 +142,7 @@ def test_a_site_that_wants_cookies_is_asked_once_and_says_so(queue: Queue) -> No
         assert max(site.request_counts().values()) == 1
 
 
-def test_what_more_there_is_to_say_about_a_skipped_url_is_kept(queue: Queue) -> None:
+def test_the_error_of_a_skipped_url_is_stored(queue: Queue) -> None:
     with Site({'/sitemap.xml': page(title='Not found')}) as site:
         job = crawl(queue, site, strategy='sitemap')
         [row] = queue.rows(
@@ -145,7 +151,7 @@ def test_what_more_there_is_to_say_about_a_skipped_url_is_kept(queue: Queue) -> 
         assert row == {'skip_reason': 'content_type', 'last_error': 'not a sitemap'}
 
 
-def test_a_user_agent_is_sent_and_known_to_robots(queue: Queue) -> None:
+def test_the_user_agent_of_a_job_is_sent_and_used_for_robots_txt(queue: Queue) -> None:
     rules = Answer('User-agent: nosy\nDisallow: /\n\nUser-agent: *\nAllow: /', type='text/plain')
     with Site({'/': page(), '/robots.txt': rules}) as site:
         job = crawl(queue, site, user_agent='Nosy/2.0 (+https://nosy.example)')
@@ -162,7 +168,7 @@ def test_a_user_agent_is_sent_and_known_to_robots(queue: Queue) -> None:
 # Strategies
 
 
-def test_a_page_and_a_list_are_fetched_and_nothing_else(queue: Queue) -> None:
+def test_a_page_or_a_list_is_fetched_and_nothing_else(queue: Queue) -> None:
     with Site({'/': page('/a'), '/a': page('/b'), '/b': page('/c')}) as site:
         job = crawl(queue, site, strategy='page')
         assert ends(queue, job, site) == {'/': 'done'}
@@ -192,7 +198,7 @@ def test_a_sitemap_leads_to_its_pages_through_indexes_and_gzip(queue: Queue) -> 
         assert '/unlisted' not in ends(queue, job, site)
 
 
-def test_without_a_named_sitemap_the_usual_place_is_asked(queue: Queue) -> None:
+def test_without_a_sitemap_in_robots_txt_the_usual_url_is_fetched(queue: Queue) -> None:
     with Site({'/only': page()}) as site:
         site.pages['/sitemap.xml'] = Answer(sitemap(site, 'urlset', '/only'), type='text/xml')
         job = crawl(queue, site, strategy='sitemap')
@@ -218,7 +224,7 @@ def test_llms_txt_leads_to_the_documents_it_lists(queue: Queue) -> None:
 # Options
 
 
-def test_noindex_and_nofollow_are_obeyed_unless_the_job_says_otherwise(queue: Queue) -> None:
+def test_noindex_and_nofollow_are_obeyed_unless_the_job_disables_that(queue: Queue) -> None:
     hidden = '<title>H</title><meta name="robots" content="noindex"><a href="/behind">b</a>'
     site_pages = {
         '/': page('/hidden', '/header', '/closed'),
@@ -256,7 +262,7 @@ def test_scope_and_patterns_choose_what_is_crawled(queue: Queue) -> None:
         }
 
 
-def test_a_pattern_that_cannot_be_read_fails_the_job_with_a_sentence(queue: Queue) -> None:
+def test_an_invalid_pattern_fails_the_job_with_a_clear_message(queue: Queue) -> None:
     with Site({'/': page()}) as site:
         job = enqueue(queue, site, include=['(('])
         queue.wait_for('failed', job)
@@ -265,7 +271,7 @@ def test_a_pattern_that_cannot_be_read_fails_the_job_with_a_sentence(queue: Queu
         assert '((' in row['error_message']
 
 
-def test_markdown_of_the_full_page_or_none_is_a_choice(queue: Queue) -> None:
+def test_a_job_can_ask_for_full_markdown_or_none(queue: Queue) -> None:
     html = (
         '<title>T</title><nav><a href="/x">Menu</a></nav>'
         f'<article><h1>T</h1>{"<p>A sentence of the article, long enough to be one.</p>" * 9}'
@@ -283,7 +289,7 @@ def test_markdown_of_the_full_page_or_none_is_a_choice(queue: Queue) -> None:
     assert stored['none']['extractor'] is None
 
 
-def test_what_is_no_page_is_skipped_and_texts_are_kept_as_they_are(queue: Queue) -> None:
+def test_other_content_types_are_skipped_and_text_is_stored_unchanged(queue: Queue) -> None:
     site_pages = {
         '/': page('/t.txt', '/m.md', '/latin', '/zip', '/big', '/feed', '/bare'),
         '/t.txt': Answer('Plain  words.\n', type='text/plain'),
@@ -307,7 +313,7 @@ def test_what_is_no_page_is_skipped_and_texts_are_kept_as_they_are(queue: Queue)
         assert stored['/bare']['title'] == 'Bare'
 
 
-def test_an_index_of_sitemaps_is_followed_whatever_the_scope_of_pages(queue: Queue) -> None:
+def test_a_sitemap_index_is_followed_outside_of_the_scope(queue: Queue) -> None:
     with Site({path: page(text=path) for path in ('/docs/1', '/docs/2', '/blog/3')}) as site:
         site.pages['/docs/index.xml'] = Answer(
             sitemap(site, 'sitemapindex', '/maps/a.xml', '/maps/b.txt'), type='text/xml'
@@ -323,7 +329,7 @@ def test_an_index_of_sitemaps_is_followed_whatever_the_scope_of_pages(queue: Que
         assert pages(queue, job, site).keys() == {'/docs/1', '/docs/2'}
 
 
-def test_a_url_that_was_found_too_deep_is_fetched_when_a_shorter_way_leads_there(
+def test_a_url_found_too_deep_is_fetched_once_a_shorter_path_leads_to_it(
     queue: Queue,
 ) -> None:
     tries = Counter[str]()
@@ -345,7 +351,7 @@ def test_a_url_that_was_found_too_deep_is_fetched_when_a_shorter_way_leads_there
         assert ends(queue, job, site)['/goal'] == 'done'
 
 
-def test_pages_that_are_too_large_are_paid_and_what_was_not_asked_for_is_not(
+def test_pages_that_are_too_large_cost_budget_and_urls_without_a_request_do_not(
     queue: Queue,
 ) -> None:
     with Site({'/': page(*(f'/{n}' for n in range(40)), '/private/x', '/private/y')}) as site:

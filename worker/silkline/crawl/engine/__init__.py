@@ -1,7 +1,7 @@
 """One job from its first URL to its end.
 
 job          puts the parts together for a job; start reading here
-loop         leases URLs, fetches a bounded number at a time, hands in results
+loop         leases URLs, fetches a bounded number at a time, saves results
 visits       one URL, from its turn to its outcome
 frontier     what is sent to the database about URLs
 hosts        when each host may be asked again

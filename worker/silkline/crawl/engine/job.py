@@ -1,7 +1,7 @@
 """Put together the parts of the crawl that one job needs, and run it.
 
 Read on in `loop.py`: it leases URLs, waits until `hosts.py` allows each one, has a fetcher fetch
-it (`fetchers/http.py` through `net/egress.py`), and hands in the result (`frontier.py`). Imports
+it (`fetchers/http.py` through `net/egress.py`), and sends the result (`frontier.py`). Imports
 are where they are needed: each one delays the first page.
 """
 

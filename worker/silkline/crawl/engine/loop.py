@@ -1,6 +1,6 @@
-"""The crawl loop: lease URLs, fetch a bounded number at a time, hand in the results.
+"""The crawl loop: lease URLs, fetch a bounded number at a time, save the results.
 
-`_feed` keeps URLs queued and hands in; `_dispatch` fetches what `hosts.py` releases. Only open
+`_feed` keeps URLs queued and saves results; `_dispatch` fetches what `hosts.py` releases. Only open
 URLs are kept here: the database keeps the frontier (`frontier.py`) and decides when the crawl has
 drained. Fetching is left to a `Fetcher`, the meaning of its outcome to `visits.py`.
 """
@@ -112,11 +112,11 @@ class CrawlLoop:
         await self.frontier.begin(self.strategy.starts(first.sitemaps))
 
     async def _feed(self) -> tuple[Reason, float]:
-        """Keep URLs queued; return when nothing is open and everything is handed in."""
+        """Keep URLs queued; return when nothing is open and everything is saved."""
         inconsistent = 0
         while True:
             if self.channel.leaving.is_set():
-                if (reason := await self._hand_in()) is not None:
+                if (reason := await self._wind_down()) is not None:
                     return reason, 0.0
                 continue
             self.changed.clear()
@@ -132,11 +132,11 @@ class CrawlLoop:
                 return 'later', seconds
 
     async def _ask(self, count: int) -> protocol.Tasks:
-        """Hand in, get URLs, and get facts about hosts and links of unchanged pages."""
+        """Save results, and get URLs, facts about hosts and links of unchanged pages."""
         asked = sorted(self.hosts.unknown)[:HOSTS_PER_ASK]
         self.hosts.unknown.difference_update(asked)
         self.frontier.has_new_urls = False
-        # Unchanged pages are handed in once their links have arrived.
+        # Unchanged pages are saved once their links have arrived.
         ended = self._ended - len(self.visits.unchanged)
         answer = await self.channel.want_tasks(
             protocol.WantTasks(
@@ -239,7 +239,7 @@ class CrawlLoop:
             for wait in waits:
                 wait.cancel()
 
-    async def _hand_in(self) -> Literal['pause', 'stop'] | None:
+    async def _wind_down(self) -> Literal['pause', 'stop'] | None:
         """Finish what is open and leave the rest; None if the user has resumed the job."""
         self._deferred += self.hosts.drop_queued()
         while self.hosts.open:

@@ -73,7 +73,7 @@ class LenientConnection(ResponseHandler):
         body = self._payload
         super().data_received(data)
         if body is not None and self._payload not in (body, None):
-            # Another response after the end of the body, which nobody requested.
+            # Another response after the end of the body, which was not requested.
             self._close()
 
     def set_exception(  # pyright: ignore[reportIncompatibleMethodOverride]
