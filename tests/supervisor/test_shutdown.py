@@ -1,4 +1,4 @@
-"""How a worker leaves a fleet whose API is not well."""
+"""How a worker shuts down while the API is failing."""
 
 import asyncio
 import os
@@ -13,13 +13,13 @@ SLOTS = 4
 
 
 class Api:
-    """Never answers a claim, and refuses to take one lease back."""
+    """Never answers a claim, and refuses to release one lease."""
 
     def __init__(self) -> None:
         self.claimed: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self.is_over = asyncio.Event()
         self.released: list[str] = []
-        self.has_heard_goodbye = False
+        self.has_deregistered = False
 
     async def answer(self, request: web.Request) -> web.Response:
         function = request.path.rpartition('/')[2]
@@ -33,7 +33,7 @@ class Api:
             if params['p_lease_token'] == self.claimed.result()[0]:
                 return web.json_response({'code': 'PT409', 'message': 'not that one'}, status=409)
         if function == 'heartbeat_crawl_jobs' and params['p_worker'].get('has_ended'):
-            self.has_heard_goodbye = True
+            self.has_deregistered = True
         return web.json_response([])
 
 
@@ -64,13 +64,13 @@ async def run_and_stop_a_worker(state: Path) -> tuple[Api, str]:
     return api, said
 
 
-def test_a_lease_that_is_not_taken_back_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_a_lease_that_cannot_be_released_does_not_delay_the_others(tmp_path: Path) -> None:
     api, said = asyncio.run(run_and_stop_a_worker(tmp_path))
     refused, *taken = api.claimed.result()
     notes = ' '.join(path.read_text() for path in tmp_path.rglob('*') if path.is_file())
 
     assert sorted(api.released) == sorted([refused, *taken])
-    assert api.has_heard_goodbye
+    assert api.has_deregistered
     assert 'not that one' in said
     # For the next worker here.
     assert refused in notes
