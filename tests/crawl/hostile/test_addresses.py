@@ -1,7 +1,7 @@
-"""Sites that lead a crawl to addresses inside, in every notation and by every way there is.
+"""Sites that try to lead a crawl to internal addresses, in every notation and by every way.
 
-The site is at 127.0.0.2, the one address that is allowed; servers on the same port of others must
-never be asked for anything. The crawl is a real runner's.
+The site is at 127.0.0.2, the only allowed address; servers on the same port of other addresses must
+never get a request. A real runner crawls.
 """
 
 import asyncio
@@ -38,27 +38,27 @@ LOOPBACK = """
 [::ffff:127.0.0.1] [::ffff:7f00:1] [64:ff9b::7f00:1] [64:ff9b::127.0.0.1] [2002:7f00:1::]
 [2001:0:7f00:1::] localhost LOCALHOST localhost. 127.0.0.3
 """.split()
-ELSEWHERE = """
+INTERNAL = """
 169.254.169.254 2852039166 0xa9fea9fe [::ffff:169.254.169.254] [fd00:ec2::254] 10.0.0.1 192.168.1.1
 172.16.0.1 100.100.100.200 168.63.129.16 224.0.0.1 255.255.255.255 [fe80::1] [ff02::1]
 """.split()
 
-COUNT = len(LOOPBACK + ELSEWHERE)
+COUNT = len(LOOPBACK + INTERNAL)
 
 
-def inward(port: int, path: str) -> list[str]:
-    """Every address that must not be reached, each with a path of its own."""
+def forbidden_urls(port: int, path: str) -> list[str]:
+    """A URL for every address that must not be reached, each with its own path."""
     return [
-        f'http://{host}:{port}{path}{number}' for number, host in enumerate(LOOPBACK + ELSEWHERE)
+        f'http://{host}:{port}{path}{number}' for number, host in enumerate(LOOPBACK + INTERNAL)
     ]
 
 
 async def open_site(stack: AsyncExitStack, pages: Pages) -> tuple[HostileSite, list[HostileSite]]:
-    """The site at 127.0.0.2, and its neighbours at the same port, which nobody allowed."""
+    """The site at 127.0.0.2, and forbidden neighbours on the same port."""
     for _ in range(20):
         async with AsyncExitStack() as attempt:
             site = await attempt.enter_async_context(serve(pages, name='site', host='127.0.0.2'))
-            # The port may be in use at one of the other addresses.
+            # The port may be taken on one of the other addresses.
             with suppress(OSError):
                 neighbours = [
                     await attempt.enter_async_context(
@@ -72,7 +72,7 @@ async def open_site(stack: AsyncExitStack, pages: Pages) -> tuple[HostileSite, l
 
 
 def attack(starts: Callable[[HostileSite], list[str]], *, robots: Pages, **payload: Any) -> Crawled:
-    """Crawl the site from its front page and `starts`, and see that no neighbour was asked."""
+    """Crawl the site from its front page and `starts`; no neighbour may get a request."""
 
     async def run() -> Crawled:
         ports: list[int] = []
@@ -98,29 +98,36 @@ def attack(starts: Callable[[HostileSite], list[str]], *, robots: Pages, **paylo
 
 
 def page_of(path: str, port: int) -> Page | None:
-    """Good pages, and those that lead to the forbidden addresses in every way a site can."""
+    """Good pages, and pages that lead to forbidden addresses in every way a site can."""
     if path == '/':
         hops = [f'/hop/{number}' for number in range(COUNT)]
         return html_page(*GOOD, '/links', '/inward.xml', *hops, title='Start')
     if path == '/links':
-        return html_page(*inward(port, '/l/'), title='Links')
+        return html_page(*forbidden_urls(port, '/l/'), title='Links')
     if path == '/inward.xml':
-        return sitemap(*inward(port, '/s/'))
+        return sitemap(*forbidden_urls(port, '/s/'))
     if path == '/good.xml':
         return sitemap(*GOOD)
     if path == '/laughs.xml':
         return xml(b'<!DOCTYPE urlset [<!ENTITY a "ha">]><urlset/>')
     if path.startswith('/hop/'):
-        return redirect(inward(port, '/h/')[int(path[5:])])
+        return redirect(forbidden_urls(port, '/h/')[int(path[5:])])
     return Case('site', {}, {}).page(path)
 
 
-def robots_inward(port: str) -> Page:
+def robots_redirected(port: str) -> Page:
     return redirect(f'http://127.0.0.1:{port}/robots.txt')
 
 
 def robots_with_sitemaps(port: str) -> Page:
-    named = [*inward(int(port), '/s/'), '/laughs.xml', 'good.xml', 'ftp://x/', '??', 'http://']
+    named = [
+        *forbidden_urls(int(port), '/s/'),
+        '/laughs.xml',
+        'good.xml',
+        'ftp://x/',
+        '??',
+        'http://',
+    ]
     return robots(''.join(f'Sitemap: {url}\n' for url in named))
 
 
@@ -128,14 +135,14 @@ def assert_refused(crawled: Crawled, path: str) -> None:
     ended = {url: end for url, end in crawled.ended_other_urls.items() if path in url}
     assert len(ended) == COUNT
     for url, finished in ended.items():
-        # Not every resolver knows localhost with a dot; nobody was asked in either case.
+        # Not every resolver knows localhost with a dot; no request was made in either case.
         if 'localhost.:' not in url:
             assert finished.skip_reason == 'forbidden_address', f'{url}: {finished}'
             assert 'operator of the worker' in (finished.error or '')
 
 
-def test_links_redirects_and_sitemaps_inward_are_never_followed() -> None:
-    crawled = attack(lambda _: [], robots=robots_inward)
+def test_links_redirects_and_sitemaps_to_forbidden_addresses_are_never_followed() -> None:
+    crawled = attack(lambda _: [], robots=robots_redirected)
     site = crawled.sites['site']
     site.assert_good()
     for number in range(COUNT):
@@ -145,24 +152,26 @@ def test_links_redirects_and_sitemaps_inward_are_never_followed() -> None:
     assert {found.skip_reason for found in crawled.other_urls.values()} == {'out_of_scope'}
 
 
-def test_start_urls_inward_are_refused() -> None:
-    crawled = attack(lambda site: inward(site.port, '/v/'), robots=robots_inward, strategy='list')
+def test_start_urls_at_forbidden_addresses_are_refused() -> None:
+    crawled = attack(
+        lambda site: forbidden_urls(site.port, '/v/'), robots=robots_redirected, strategy='list'
+    )
     assert crawled.sites['site'].finished['/'].status == 'done'
     assert_refused(crawled, '/v/')
 
 
-def test_start_urls_that_redirect_inward_are_refused() -> None:
-    """The scope of a crawl moves with its start, and the rules about addresses do not."""
+def test_start_urls_that_redirect_to_forbidden_addresses_are_refused() -> None:
+    """A redirected start moves the scope of a crawl, but not the rules about addresses."""
     crawled = attack(
         lambda site: [f'{site.url}/hop/{number}' for number in range(COUNT)],
-        robots=robots_inward,
+        robots=robots_redirected,
         strategy='list',
     )
     assert crawled.sites['site'].finished['/'].status == 'done'
     assert_refused(crawled, '/h/')
 
 
-def test_sitemaps_inward_are_refused_and_the_good_ones_read() -> None:
+def test_sitemaps_at_forbidden_addresses_are_refused_and_others_are_read() -> None:
     crawled = attack(lambda _: [], robots=robots_with_sitemaps, strategy='sitemap')
     finished = crawled.sites['site'].finished
     assert {finished[path].status for path in GOOD} == {'done'}

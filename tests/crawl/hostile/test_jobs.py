@@ -1,7 +1,7 @@
-"""Hostile sites crawled by `silkline worker` on a stack: what reaches the database, and what dies.
+"""Malicious sites crawled by `silkline worker` on a stack.
 
-Whatever bytes a site sends, what is stored is text that Postgres takes, the job completes, and a
-page that kills its process is found out and left.
+Whatever bytes a site sends, the stored text is valid in Postgres, the job completes, and a page
+that kills its process is found and skipped.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def queue(stack: StackProcess) -> Iterator[Queue]:
 def served(
     pages: Pages, *, on_request: Callable[[str], None] | None = None
 ) -> Generator[HostileSite]:
-    """Serve in a thread, while a test waits for the database."""
+    """Serve in a thread while a test waits for the database."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -78,7 +78,7 @@ def crawl(
     directory: Path,
     payload: dict[str, Any],
 ) -> str:
-    """Run one job to its end with a worker that may reach 127.0.0.1 and nothing else inside."""
+    """Run one job to its end, with a worker whose only internal address is 127.0.0.1."""
     options = {'retry_seconds': 0, 'tries': 2, 'timeout_seconds': 20, **payload}
     job = queue.stack.rpc('enqueue_crawl_job', p_payload=options)[0]['id']
     peak_bytes = 0
@@ -111,7 +111,7 @@ def assert_good(queue: Queue, job: str, site: HostileSite) -> None:
         assert titles[f'{site.url}{path}'] == f'Good {path}'
 
 
-# Bytes that are no text
+# Bytes that are not text
 
 WORDS = 'Grüße, 世界 and שלום: a sentence with enough words to be the main content of a page.'
 MARKS = '\u202e\u200f\u2066\ufeff\u0000\ufffe\U0010ffff'
@@ -166,7 +166,7 @@ OTHERS: dict[str, Page] = {
     b'Content-Length: 5\r\n\r\nhello',
     '/two-types': b'HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Type: image/png\r\n'
     b'Content-Length: 5\r\n\r\nhello',
-    # No errors: nothing was wrong, and there is nothing to read.
+    # No errors: the responses are valid, but empty.
     '/204': answer(status='204 No Content'),
     '/205': answer(status='205 Reset Content'),
     '/206': web(b'<title>part</title><main><p>part of it').replace(b'200 OK', b'206 Partial'),
@@ -196,13 +196,13 @@ def quoted(path: str) -> str:
     return path.replace(' ', '%20')
 
 
-def test_what_is_no_text_is_stored_as_text(queue: Queue, directory: Path) -> None:
+def test_bytes_that_are_not_text_are_stored_as_valid_text(queue: Queue, directory: Path) -> None:
     pages = {quoted(path): page for path, page in (BYTES | OTHERS).items()}
     case = Case('bytes', pages, {}, links=list(pages))
     with served(case.page) as site:
         first = crawl(queue, directory, {'url': f'{site.url}/'})
         assert_good(queue, first, site)
-        # This one sends the stored validators, whatever they are.
+        # The second crawl sends the stored validators.
         second = crawl(queue, directory, {'url': f'{site.url}/'})
     for job in (first, second):
         ended = tasks(queue, job)
@@ -211,11 +211,11 @@ def test_what_is_no_text_is_stored_as_text(queue: Queue, directory: Path) -> Non
             assert (task['status'], task['skip_reason']) == (end.status, end.skip_reason), task
             assert end.http_status in (None, task['http_status']), task
             assert (end.error or '') in (task['last_error'] or ''), task
-    told = queue.progress(second)
-    assert (told['pages_new'], told['pages_changed']) == (0, 0), told
+    progress = queue.progress(second)
+    assert (progress['pages_new'], progress['pages_changed']) == (0, 0), progress
 
 
-def test_words_survive_a_wrong_charset_where_they_can(queue: Queue, directory: Path) -> None:
+def test_text_survives_a_wrong_charset_where_possible(queue: Queue, directory: Path) -> None:
     paths = ['/utf-16', '/no such charset', '/charset of noise', '/marks']
     pages = {quoted(path): BYTES[path] for path in paths}
     case = Case('words', pages, {}, links=list(pages))
@@ -227,10 +227,10 @@ def test_words_survive_a_wrong_charset_where_they_can(queue: Queue, directory: P
         assert WORDS[7:] in markdown[path], path
 
 
-# Poison
+# Pages that kill their process
 
 
-def test_a_page_that_kills_its_process_twice_is_left_and_the_job_completes(
+def test_a_page_that_kills_its_process_twice_is_skipped_and_the_job_completes(
     queue: Queue, directory: Path
 ) -> None:
     case = Case('poison', {'/poison': html_page(title='Poison')}, {}, links=['/poison'])
@@ -255,14 +255,14 @@ def test_a_page_that_kills_its_process_twice_is_left_and_the_job_completes(
     poison = tasks(queue, job)[f'{site.url}/poison']
     assert poison['status'] == 'error'
     assert poison['last_error'].startswith('poison: ')
-    told = queue.progress(job)
-    assert (told['pages_done'], told['pages_failed']) == (11, 1)
+    progress = queue.progress(job)
+    assert (progress['pages_done'], progress['pages_failed']) == (11, 1)
 
 
 # Lists
 
 
-def test_start_urls_that_are_none_cost_the_others_nothing(queue: Queue, directory: Path) -> None:
+def test_invalid_start_urls_do_not_affect_the_others(queue: Queue, directory: Path) -> None:
     none = ['http://1.2.3.4.5/', 'http://256.0.0.1/', 'http://08.0.0.1/', 'http://0x7g.1/']
     with served(Case('list', {}, {}).page) as site:
         urls = [f'{site.url}{path}' for path in GOOD]
@@ -273,8 +273,10 @@ def test_start_urls_that_are_none_cost_the_others_nothing(queue: Queue, director
         assert (ended[url]['status'], ended[url]['skip_reason']) == ('skipped', 'invalid_url')
 
 
-def test_a_list_whose_every_url_leads_inward_completes(queue: Queue, directory: Path) -> None:
-    """More redirected starts than one checkpoint takes."""
+def test_a_list_of_urls_that_all_redirect_to_forbidden_addresses_completes(
+    queue: Queue, directory: Path
+) -> None:
+    """More redirected starts than fit into one checkpoint."""
 
     def pages(path: str) -> Page | None:
         number = path[3:]
@@ -294,7 +296,7 @@ def test_a_list_whose_every_url_leads_inward_completes(queue: Queue, directory: 
     assert {task['skip_reason'] for task in targets} == {'forbidden_address'}
 
 
-def test_a_site_whose_every_page_fails_completes_with_an_error_for_each(
+def test_a_site_where_every_page_fails_completes_with_an_error_for_each(
     queue: Queue, directory: Path
 ) -> None:
     def pages(path: str) -> Page | None:

@@ -1,7 +1,7 @@
-"""What robots.txt and sitemaps can do to a crawl, which is a real runner's.
+"""Malicious robots.txt files and sitemaps, crawled by a real runner.
 
-Rules are obeyed as far as they can be read, and where there may be some that cannot be had, nothing
-is fetched. A sitemap that is none adds nothing and costs no page.
+Rules are obeyed as far as they can be read, and if robots.txt cannot be fetched, nothing is. A
+document that is not a sitemap adds no URL and costs no page.
 """
 
 import asyncio
@@ -55,29 +55,27 @@ NO_SITEMAP = skipped('content_type')
 SITEMAPS = [
     Case('a billion laughs', {'/s.xml': xml(LAUGHS)}, {'/s.xml': NO_SITEMAP}),
     Case('quadratic blowup', {'/s.xml': xml(BLOWUP)}, {'/s.xml': NO_SITEMAP}),
-    Case('an entity from outside', {'/s.xml': xml(OUTSIDE)}, {'/s.xml': NO_SITEMAP}),
+    Case('an external entity', {'/s.xml': xml(OUTSIDE)}, {'/s.xml': NO_SITEMAP}),
     Case(
         'a gzip bomb as a file',
         {'/s.xml.gz': web(BOMB, type='application/gzip')},
         {'/s.xml.gz': End()},
     ),
     Case(
-        'a gzip bomb on its way',
+        'a gzip bomb as a content encoding',
         {'/s.xml': web(BOMB, type='application/xml', Content_Encoding='gzip')},
         {'/s.xml': skipped('too_large')},
     ),
-    Case(
-        'elements in elements', {'/s.xml': xml(b'<urlset>' + b'<url>' * 10**6)}, {'/s.xml': End()}
-    ),
+    Case('nested elements', {'/s.xml': xml(b'<urlset>' + b'<url>' * 10**6)}, {'/s.xml': End()}),
     Case('another document', {'/s.xml': xml(b'<svg>' * 10**6)}, {'/s.xml': NO_SITEMAP}),
-    Case('no XML at all', {'/s.xml': xml(bytes(range(256)) * 1000)}, {'/s.xml': NO_SITEMAP}),
+    Case('not XML', {'/s.xml': xml(bytes(range(256)) * 1000)}, {'/s.xml': NO_SITEMAP}),
     Case(
-        'an index of itself',
+        'an index that names itself',
         {'/s.xml': sitemap('/s.xml', '/s.xml?utm_source=x', kind='sitemap', root='sitemapindex')},
         {'/s.xml': End()},
     ),
     Case(
-        'addresses that are too long',
+        'URLs that are too long',
         {'/s.xml': sitemap('/' + 'y' * MEGABYTE, '/' + 'y' * 3000)},
         {'/s.xml': End()},
     ),
@@ -89,19 +87,19 @@ def mapped() -> Crawled:
     return crawl_cases(SITEMAPS, payload={'concurrency': 8})
 
 
-def test_a_crawl_of_hostile_sitemaps_drains_in_bounded_memory_and_time() -> None:
+def test_a_crawl_of_malicious_sitemaps_drains_in_bounded_memory_and_time() -> None:
     mapped().assert_drained(within_bytes=150 * MEGABYTE, within_seconds=60)
 
 
 @pytest.mark.parametrize('case', [pytest.param(case, id=case.name) for case in SITEMAPS])
-def test_a_hostile_sitemap_ends_in_its_reason_and_adds_no_url(case: Case) -> None:
+def test_a_malicious_sitemap_ends_with_its_reason_and_adds_no_url(case: Case) -> None:
     site = mapped().sites[case.name]
     site.assert_ends(case.ends)
     site.assert_good()
     assert set(site.found) == {'/', *GOOD, *case.ends}
 
 
-def test_of_a_sitemap_without_end_a_bounded_number_is_taken() -> None:
+def test_the_number_of_urls_from_an_endless_sitemap_is_bounded() -> None:
     entries = b''.join(b'<url><loc>/e/%d</loc></url>' % number for number in range(200_000))
     crawled = crawl_cases(
         [
@@ -131,7 +129,7 @@ PRIVATE = {'/private/x': skipped('robots')}
 OPEN_TEXT = b'HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n' + RULES.encode()
 ROBOTS = [
     Case(
-        'rules and ten megabytes of others',
+        'rules before ten megabytes of others',
         {'/robots.txt': robots(RULES + 'Disallow: /nothing\n' * 550_000)},
         PRIVATE,
     ),
@@ -157,7 +155,7 @@ ROBOTS = [
         {**PRIVATE, '/' + 'a' * 2000: failed('HTTP 404')},
     ),
     Case(
-        'redirects without end',
+        'endless redirects',
         {},
         {'/private/x': failed('HTTP 404')},
         others=lambda path: redirect(f'{path}x') if path.startswith('/robots.txt') else None,
@@ -168,7 +166,7 @@ ROBOTS = [
         {'/private/x': failed('HTTP 404')},
     ),
     Case(
-        'bytes of no text',
+        'bytes that are not text',
         {'/robots.txt': robots(bytes(range(256)) * 2000 + b'\n' + RULES.encode())},
         {},
     ),
@@ -178,7 +176,7 @@ ROBOTS = [
         {'/private/x': failed('HTTP 404')},
     ),
     Case(
-        'an enormous delay of somebody else',
+        'an enormous delay for another crawler',
         {'/robots.txt': robots('User-agent: other\nCrawl-delay: 99999\n\n' + RULES)},
         PRIVATE,
     ),
@@ -190,18 +188,18 @@ def ruled() -> Crawled:
     return crawl_cases(ROBOTS)
 
 
-def test_a_crawl_of_hostile_robots_drains_in_bounded_memory_and_time() -> None:
+def test_a_crawl_of_malicious_robots_txt_drains_in_bounded_memory_and_time() -> None:
     ruled().assert_drained(within_bytes=150 * MEGABYTE, within_seconds=60)
 
 
 @pytest.mark.parametrize('case', [pytest.param(case, id=case.name) for case in ROBOTS])
-def test_a_hostile_robots_txt_is_obeyed_as_far_as_it_can_be_read(case: Case) -> None:
+def test_a_malicious_robots_txt_is_obeyed_as_far_as_it_can_be_read(case: Case) -> None:
     site = ruled().sites[case.name]
     site.assert_ends(case.ends)
     site.assert_good()
 
 
-def test_hosts_are_not_given_up_because_others_are_slow_with_their_robots() -> None:
+def test_hosts_are_not_given_up_because_the_robots_txt_of_others_is_slow() -> None:
     async def in_half_a_second(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.5)
         writer.write(answer(b'', status='404 Not Found'))
@@ -214,7 +212,7 @@ def test_hosts_are_not_given_up_because_others_are_slow_with_their_robots() -> N
         assert crawled.sites[case.name].finished['/'].status == 'done'
 
 
-def test_without_robots_txt_no_page_is_fetched_and_the_crawl_ends() -> None:
+def test_if_robots_txt_cannot_be_fetched_no_page_is_and_the_crawl_ends() -> None:
     cases = [
         Case(
             'too slow',

@@ -1,8 +1,8 @@
-"""Sites that mean harm, crawled by a real runner.
+"""Malicious sites, crawled by a real runner.
 
-Each case is a site with ten good pages and something hostile beside them. Whatever it is, the crawl
-drains, the good pages are there, the hostile URL has its reason, and the runner stays small. The
-cases of a group are crawled together, each on a port of its own, by one process.
+Each case is a site with ten good pages and one malicious URL. Whatever that does, the crawl drains,
+the good pages are stored, the malicious URL has its reason, and the runner's memory stays small.
+The cases of a group are crawled together by one process, each on its own port.
 """
 
 import functools
@@ -40,17 +40,17 @@ pytestmark = pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
 HEAD = b'HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n'
 OPEN = HEAD + b'\r\n'
 CHUNKED = HEAD + b'Transfer-Encoding: chunked\r\n\r\n'
-LATE = failed('127.0.0.1 did not answer within 2 s')
-NO_HTTP = failed('127.0.0.1 sent a malformed HTTP response')
+TIMEOUT = failed('127.0.0.1 did not answer within 2 s')
+MALFORMED = failed('127.0.0.1 sent a malformed HTTP response')
 CLOSED = failed('127.0.0.1 closed the connection')
 TOO_LARGE = skipped('too_large')
-# As long as a body may be.
+# The maximum size of a body.
 MAX_BYTES = 10 * MEGABYTE
 
 
 @dataclass(frozen=True)
-class Group:
-    """Cases that one runner crawls, and what it may take for them."""
+class CaseGroup:
+    """Cases that one runner crawls, and the memory and time it may use."""
 
     cases: Sequence[Case]
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -66,12 +66,12 @@ def one(name: str, page: Page, end: End | None = None) -> Case:
 
 
 def zeros(megabytes: int, *, wbits: int) -> bytes:
-    """So many megabytes of zeros, packed into a thousandth; it lacks only its check sum."""
+    """Zeros compressed to a thousandth of their size; only the checksum is missing."""
     packing = zlib.compressobj(9, wbits=wbits)
     pieces = [
         packing.compress(bytes(MEGABYTE)) + packing.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
     ]
-    # After a full flush each piece stands for itself, and may be repeated.
+    # After a full flush each piece is independent, and may be repeated.
     return pieces[0] + pieces[1] * (megabytes - 1)
 
 
@@ -102,7 +102,7 @@ BODIES = [
     one(
         'a thousand encodings',
         web(BOMB, Content_Encoding=', '.join(['gzip'] * 1000)),
-        failed('encoded more than'),
+        failed('more than 2 encodings'),
     ),
     one('an unknown encoding', web(b'x', Content_Encoding='rot13'), failed("'rot13'")),
     one(
@@ -110,60 +110,62 @@ BODIES = [
         web(BOMB[:1000] + os.urandom(1000), Content_Encoding='gzip'),
         failed('not valid gzip'),
     ),
-    one('gzip that breaks off', web(BOMB[:1000], Content_Encoding='gzip'), failed('is incomplete')),
+    one('gzip that is cut off', web(BOMB[:1000], Content_Encoding='gzip'), failed('is incomplete')),
     one(
-        'chunks without end',
+        'endless chunks',
         endless(CHUNKED, b'10000\r\n' + b'x' * 65536 + b'\r\n'),
         TOO_LARGE,
     ),
-    one('bytes without end', endless(OPEN, b'x' * 65536), TOO_LARGE),
+    one('endless bytes', endless(OPEN, b'x' * 65536), TOO_LARGE),
     one('a length of a million terabytes', raw(answer(b'x', length=10**18), stay=True), TOO_LARGE),
 ]
 
-# Answers that are no HTTP
+# Responses that are not HTTP
 
 SMUGGLED = web(b'<title>Smuggled</title>')
 ANSWERS = [
     one('more length than body', raw(answer(b'short', length=100)), CLOSED),
     one('less length than body', web(b'<title>First</title>') + SMUGGLED * 20),
-    one('responses without end', endless(b'', SMUGGLED * 100)),
+    one('endless responses', endless(b'', SMUGGLED * 100)),
     one(
         'a length of many digits',
         raw(HEAD + b'Content-Length: ' + b'9' * 5000 + b'\r\n\r\nx', stay=True),
-        NO_HTTP,
+        MALFORMED,
     ),
-    one('a negative length', raw(HEAD + b'Content-Length: -5\r\n\r\nhello'), NO_HTTP),
-    one('two lengths', raw(HEAD + b'Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello'), NO_HTTP),
+    one('a negative length', raw(HEAD + b'Content-Length: -5\r\n\r\nhello'), MALFORMED),
     one(
-        'a length beside chunks',
+        'two lengths', raw(HEAD + b'Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello'), MALFORMED
+    ),
+    one(
+        'a length next to chunks',
         raw(CHUNKED.replace(b'\r\n\r\n', b'\r\nContent-Length: 5\r\n\r\n') + b'0\r\n\r\n'),
         skipped('content_type', 200),
     ),
-    one('a chunk of any size', raw(CHUNKED + b'f' * 100 + b'\r\nx'), NO_HTTP),
-    one('headers without end', endless(HEAD, b'X-More: y\r\n' * 1000), NO_HTTP),
-    one('a header line without end', endless(HEAD + b'X: ', b'x' * 65536), NO_HTTP),
-    one('a status line without end', endless(b'HTTP/1.1 200 ', b'x' * 65536), NO_HTTP),
+    one('a chunk of any size', raw(CHUNKED + b'f' * 100 + b'\r\nx'), MALFORMED),
+    one('endless headers', endless(HEAD, b'X-More: y\r\n' * 1000), MALFORMED),
+    one('an endless header line', endless(HEAD + b'X: ', b'x' * 65536), MALFORMED),
+    one('an endless status line', endless(b'HTTP/1.1 200 ', b'x' * 65536), MALFORMED),
     one(
-        'trailers without end',
+        'endless trailers',
         endless(CHUNKED + b'0\r\n', b'X: y\r\n' * 1000),
-        replace(NO_HTTP, or_error='127.0.0.1 closed the connection in the middle of the body'),
+        replace(MALFORMED, or_error='127.0.0.1 closed the connection in the middle of the body'),
     ),
     one(
-        'interim responses without end',
+        'endless interim responses',
         endless(b'', b'HTTP/1.1 103 Early Hints\r\n\r\n' * 100),
-        NO_HTTP,
+        MALFORMED,
     ),
     one(
         'another protocol',
         raw(b'HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n'),
         failed('switched to another protocol'),
     ),
-    one('an entity tag of a megabyte', raw(HEAD + b'ETag: "' + b'e' * MEGABYTE), NO_HTTP),
-    one('noise', raw(b'\x16\x03' + os.urandom(100_000)), NO_HTTP),
-    one('zeros', raw(bytes(100_000)), NO_HTTP),
-    one('a shell', raw(b'SSH-2.0-OpenSSH_9.2\r\n', stay=True), NO_HTTP),
-    one('HTTP/2', raw(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', stay=True), NO_HTTP),
-    one('HTTP/0.9', raw(b'<title>old</title>\n'), NO_HTTP),
+    one('an entity tag of a megabyte', raw(HEAD + b'ETag: "' + b'e' * MEGABYTE), MALFORMED),
+    one('noise', raw(b'\x16\x03' + os.urandom(100_000)), MALFORMED),
+    one('zeros', raw(bytes(100_000)), MALFORMED),
+    one('an SSH server', raw(b'SSH-2.0-OpenSSH_9.2\r\n', stay=True), MALFORMED),
+    one('HTTP/2', raw(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', stay=True), MALFORMED),
+    one('HTTP/0.9', raw(b'<title>old</title>\n'), MALFORMED),
     one('nothing', raw(), CLOSED),
     one('a reset', reset(), CLOSED),
 ]
@@ -171,12 +173,12 @@ ANSWERS = [
 # Slowness
 
 SLOWNESS = [
-    one('silence', silent(), LATE),
-    one('a header byte a second', slow(HEAD + b'X: y\r\n' * 100, seconds_per_byte=1), LATE),
-    one('a body byte now and then', slow(web(b'x' * 9000), seconds_per_byte=0.05), LATE),
-    one('a chunk now and then', slow(CHUNKED + b'1\r\nx\r\n' * 900, seconds_per_byte=0.05), LATE),
-    one('a body that never ends its length', raw(answer(b'x', length=100), stay=True), LATE),
-    one('ten million chunks of a byte', endless(CHUNKED, b'1\r\nx\r\n' * 1000), LATE),
+    one('silence', silent(), TIMEOUT),
+    one('a header byte a second', slow(HEAD + b'X: y\r\n' * 100, seconds_per_byte=1), TIMEOUT),
+    one('a slow body', slow(web(b'x' * 9000), seconds_per_byte=0.05), TIMEOUT),
+    one('slow chunks', slow(CHUNKED + b'1\r\nx\r\n' * 900, seconds_per_byte=0.05), TIMEOUT),
+    one('a body that never reaches its length', raw(answer(b'x', length=100), stay=True), TIMEOUT),
+    one('ten million chunks of a byte', endless(CHUNKED, b'1\r\nx\r\n' * 1000), TIMEOUT),
 ]
 
 # Documents
@@ -196,14 +198,14 @@ DOCUMENTS = [
     one('200,000 levels', document(b'<div>' * 200_000 + b'deep' + b'</div>' * 200_000)),
     one('390,000 levels', document(b'<div>' * 390_000 + b'deep')),
     one('2,000,000 levels', document(filled(b'<div>'))),
-    one('a table in a table in a table', document(filled(b'<table><tr><td>'))),
-    one('lists in lists', document(filled(b'<ul><li>', size=2 * MEGABYTE))),
+    one('nested tables', document(filled(b'<table><tr><td>'))),
+    one('nested lists', document(filled(b'<ul><li>', size=2 * MEGABYTE))),
     one('five megabytes of <', web(b'<' * 5 * MEGABYTE)),
     one('tags that never end', web(filled(b'<a '))),
     one('comments that never end', document(filled(b'<!--'))),
-    one('attributes by the million', document(b'<p ' + filled(b'a=1 ') + b'>words')),
+    one('millions of attributes', document(b'<p ' + filled(b'a=1 ') + b'>words')),
     one(
-        'attributes with names of their own',
+        'attributes with different names',
         document(b'<p %s>words' % b' '.join(b'a%d=1' % number for number in range(400_000))),
     ),
     one('bold that is never closed', document(filled(b'<b class=x><p>', size=MEGABYTE))),
@@ -212,7 +214,7 @@ DOCUMENTS = [
         'cells that span a thousand million columns',
         document(b'<table>' + b'<tr><td colspan=1000000000 rowspan=1000000000>x' * 20_000),
     ),
-    one('entities by the million', document(b'<p>' + filled(b'&amp;'))),
+    one('millions of entities', document(b'<p>' + filled(b'&amp;'))),
     one('a title of ten megabytes', web(b'<title>' + filled(b'title '))),
     one('a canonical of nine megabytes', web(b'<link rel=canonical href="%s">' % filled(b'\x01'))),
     one(
@@ -228,10 +230,13 @@ DOCUMENTS = [
     ),
     one('text of quotes', web(filled(b'"\\'), type='text/plain')),
     one('Markdown of brackets', web(filled(b'[a](b', size=2 * MEGABYTE), type='text/markdown')),
-    one('bytes of no charset', web(filled(b'\x81\xfe\x00'), type='text/html; charset=utf-8')),
+    one(
+        'invalid bytes',
+        web(filled(b'\x81\xfe\x00'), type='text/html; charset=utf-8'),
+    ),
     one('spaces', web(filled(b' ')), skipped('content_type', 200)),
 ]
-# With more links than are kept.
+# More links than are kept.
 MANY_LINKS = 100_000
 LINKS = [
     Case(
@@ -256,7 +261,7 @@ LINKS = [
         {'/x': End()},
     ),
     Case(
-        'links that are none',
+        'links that are not URLs',
         {
             '/x': document(
                 b''.join(
@@ -288,7 +293,7 @@ LINKS = [
 REDIRECTS = [
     one('to itself', redirect('/x'), failed('redirect loop', 302)),
     Case(
-        'to itself, spelled otherwise',
+        'to itself, written differently',
         {'/x': redirect('/x?utm_source=1'), '/x?utm_source=1': redirect('/x?utm_source=2')},
         {'/x': failed('redirect loop', 302)},
         others=lambda path: redirect('/x'),
@@ -306,7 +311,7 @@ REDIRECTS = [
         links=['/0'],
     ),
     Case(
-        'without end',
+        'endless',
         {},
         {'/n/0': skipped('redirect'), '/n/10': failed('more than 10 redirects')},
         others=lambda path: redirect(f'/n/{int(path[3:]) + 1}') if path[:3] == '/n/' else None,
@@ -314,11 +319,15 @@ REDIRECTS = [
     ),
     one('to a script', redirect('javascript:alert(1)'), failed("cannot follow 'javascript:")),
     one('to a file', redirect('file:///etc/passwd'), failed("cannot follow 'file:///etc/passwd'")),
-    one('to a mail', redirect('mailto:a@b.example'), failed("cannot follow 'mailto:a@b.example'")),
+    one(
+        'to a mail address',
+        redirect('mailto:a@b.example'),
+        failed("cannot follow 'mailto:a@b.example'"),
+    ),
     one('with a password', redirect('http://a:b@127.0.0.1/'), failed('cannot follow')),
-    one('to a megabyte', redirect('/' + 'y' * MEGABYTE), NO_HTTP),
+    one('to a megabyte', redirect('/' + 'y' * MEGABYTE), MALFORMED),
     one('to ten kilobytes', redirect('/' + 'y' * 10_000), failed('cannot follow')),
-    one('to nowhere', answer(status='301 Moved'), failed('without a Location header', 301)),
+    one('without a target', answer(status='301 Moved'), failed('without a Location header', 301)),
     Case(
         'to invalid bytes',
         {'/x': redirect(b'/caf\xe9\xff')},
@@ -326,30 +335,30 @@ REDIRECTS = [
         links=['/x'],
     ),
     one('by a page that refreshes itself', document(b'<meta http-equiv=refresh content="0;/x">x')),
-    one('not modified, though nobody asked', answer(status='304 Not Modified'), failed('HTTP 304')),
+    one('not modified, without a condition', answer(status='304 Not Modified'), failed('HTTP 304')),
     one('with choices', answer(b'x', status='300 Multiple Choices'), failed('HTTP 300')),
 ]
 
 GROUPS = {
-    'bodies': Group(BODIES, {'concurrency': 8}),
-    'answers': Group(ANSWERS, {'concurrency': 8}),
-    'slowness': Group(SLOWNESS, {'timeout_seconds': 2}),
-    # The parser takes up to 25 times the size of a page; one page at a time is read.
-    # The parser takes up to 33 bytes for each of ten million characters; seven bodies wait for it.
-    'documents': Group(DOCUMENTS, {'concurrency': 8, 'timeout_seconds': 30}, megabytes=500),
-    'links': Group(LINKS, {'concurrency': 8, 'timeout_seconds': 30}),
-    'redirects': Group(REDIRECTS),
+    'bodies': CaseGroup(BODIES, {'concurrency': 8}),
+    'answers': CaseGroup(ANSWERS, {'concurrency': 8}),
+    'slowness': CaseGroup(SLOWNESS, {'timeout_seconds': 2}),
+    # The parser needs up to 25 times the size of a page; one page at a time is read.
+    # The parser needs up to 33 bytes for each of ten million characters; seven bodies wait for it.
+    'documents': CaseGroup(DOCUMENTS, {'concurrency': 8, 'timeout_seconds': 30}, megabytes=500),
+    'links': CaseGroup(LINKS, {'concurrency': 8, 'timeout_seconds': 30}),
+    'redirects': CaseGroup(REDIRECTS),
 }
 
 
 @functools.cache
 def crawled(group: str) -> Crawled:
-    """The crawl of a group, which all of its cases look at."""
+    """The crawl of a group, shared by all of its cases."""
     return crawl_cases(GROUPS[group].cases, payload=GROUPS[group].payload)
 
 
 @pytest.mark.parametrize('group', GROUPS)
-def test_a_crawl_of_hostile_sites_drains_in_bounded_memory_and_time(group: str) -> None:
+def test_a_crawl_of_malicious_sites_drains_in_bounded_memory_and_time(group: str) -> None:
     crawled(group).assert_drained(
         within_bytes=GROUPS[group].megabytes * MEGABYTE, within_seconds=GROUPS[group].seconds
     )
@@ -363,7 +372,7 @@ def test_a_crawl_of_hostile_sites_drains_in_bounded_memory_and_time(group: str) 
         for case in group.cases
     ],
 )
-def test_something_hostile_ends_in_its_reason_and_costs_no_other_page(
+def test_a_malicious_url_ends_with_its_reason_and_costs_no_other_page(
     group: str, case: Case
 ) -> None:
     site = crawled(group).sites[case.name]
@@ -371,8 +380,8 @@ def test_something_hostile_ends_in_its_reason_and_costs_no_other_page(
     site.assert_good()
 
 
-def test_what_follows_a_response_is_taken_for_no_other() -> None:
-    for name in ('less length than body', 'responses without end'):
+def test_data_after_a_response_is_not_taken_for_another_response() -> None:
+    for name in ('less length than body', 'endless responses'):
         site = crawled('answers').sites[name]
         titles = {
             path: finished.page and finished.page.title for path, finished in site.finished.items()
@@ -381,7 +390,7 @@ def test_what_follows_a_response_is_taken_for_no_other() -> None:
     assert crawled('answers').sites['less length than body'].page('/x').title == 'First'
 
 
-def test_of_the_links_of_a_page_a_bounded_number_is_followed() -> None:
+def test_the_number_of_links_followed_from_a_page_is_bounded() -> None:
     site = crawled('links').sites['100,000 links']
     followed = [path for path in site.found if path.startswith('/l/')]
     assert 1000 <= len(followed) <= 5000
@@ -389,15 +398,15 @@ def test_of_the_links_of_a_page_a_bounded_number_is_followed() -> None:
     assert all(site.finished[path].http_status == 404 for path in followed)
 
 
-def test_links_that_are_too_long_or_no_web_urls_are_no_urls() -> None:
-    for name in ('links of a megabyte', 'links that are none'):
+def test_links_that_are_too_long_or_not_http_are_ignored() -> None:
+    for name in ('links of a megabyte', 'links that are not URLs'):
         site = crawled('links').sites[name]
         assert set(site.found) == {'/', '/x', *GOOD}
         assert site.page('/x').links == []
     assert not crawled('links').other_urls
 
 
-def test_the_markdown_of_a_deep_page_has_its_words() -> None:
+def test_the_markdown_of_a_deeply_nested_page_has_its_words() -> None:
     sites = crawled('documents').sites
     for name in ('10,000 levels', '200,000 levels', '390,000 levels'):
         assert 'deep' in (sites[name].page('/x').markdown or ''), name

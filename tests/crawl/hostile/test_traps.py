@@ -1,7 +1,7 @@
 """Sites that never end, crawled by a real runner.
 
-A trap is left by itself, long before the pages of a crawl are used up, and real sites that look a
-little like one are crawled whole.
+A trap is left long before the page budget of a crawl is used up, and real sites that look a little
+like one are crawled completely.
 """
 
 import functools
@@ -32,7 +32,7 @@ MAX_PAGES = 1000
 
 
 def month_page(year: int, month: int, link: str) -> bytes:
-    """A month of a calendar, with links to those around it, and some years away."""
+    """A month of a calendar, with links to the months around it and some years away."""
     count = year * 12 + month - 1
     around = [count + step for step in (-1, 1, -12, 12, -120, 120)]
     links = [link.format(year=number // 12, month=number % 12 + 1) for number in around]
@@ -80,12 +80,12 @@ def growing(path: str) -> Page | None:
     return html_page('more/', 'other/more/', title='Grown', text=f'This is {path}.')
 
 
-def circling(path: str) -> Page | None:
+def repeating(path: str) -> Page | None:
     return html_page('a1/b1/', title='Circle', text=path) if path.startswith('/circle/') else None
 
 
-def echoing(path: str) -> Page | None:
-    """An endless list that is past its end: the same words under every number."""
+def past_the_end(path: str) -> Page | None:
+    """An endless list past its end: the same text for every number."""
     if not path.startswith('/list?page='):
         return None
     number = int(path.partition('=')[2])
@@ -94,7 +94,7 @@ def echoing(path: str) -> Page | None:
 
 
 def adding(path: str) -> Page | None:
-    """A filter that every link adds one more value to."""
+    """A filter to which every link adds one more value."""
     if not path.startswith('/filter?'):
         return None
     more = f'{path}&amp;f{path.count("&")}=1'
@@ -102,7 +102,7 @@ def adding(path: str) -> Page | None:
 
 
 def in_session(path: str) -> Page | None:
-    """Ten pages whose links carry a session of their own each time."""
+    """Ten pages whose links have a new session id each time."""
     found = urlsplit(path)
     if not found.path.startswith('/in/'):
         return None
@@ -119,8 +119,8 @@ TRAPS = [
     Case('a calendar by path', {}, {}, by_path, [f'/events/{YEAR}/11/']),
     Case('months ahead by path', {}, {}, ahead_by_path, [f'/{YEAR}/11/']),
     Case('paths that grow', {}, {}, growing, ['/grow/']),
-    Case('paths in circles', {}, {}, circling, ['/circle/']),
-    Case('a list past its end', {}, {}, echoing, ['/list?page=1']),
+    Case('paths in circles', {}, {}, repeating, ['/circle/']),
+    Case('a list past its end', {}, {}, past_the_end, ['/list?page=1']),
     Case('filters upon filters', {}, {}, adding, ['/filter?f=1']),
 ]
 
@@ -130,12 +130,12 @@ def trapped() -> Crawled:
     return crawl_cases(TRAPS, payload={'max_depth': 100, 'concurrency': 8})
 
 
-def test_a_crawl_of_traps_drains_by_itself_in_bounded_memory_and_time() -> None:
+def test_a_crawl_of_traps_drains_in_bounded_memory_and_time() -> None:
     trapped().assert_drained(within_bytes=150 * MEGABYTE, within_seconds=60)
 
 
 @pytest.mark.parametrize('case', [pytest.param(case, id=case.name) for case in TRAPS])
-def test_a_trap_is_left_long_before_the_pages_are_used_up(case: Case) -> None:
+def test_a_trap_is_left_long_before_the_page_budget_is_used_up(case: Case) -> None:
     site = trapped().sites[case.name]
     site.assert_good()
     in_trap = set(site.requests) - {'/', '/robots.txt', *GOOD}
@@ -146,7 +146,7 @@ def test_a_trap_is_left_long_before_the_pages_are_used_up(case: Case) -> None:
     assert {finished.status for finished in site.finished.values()} <= {'done', 'skipped'}
 
 
-def test_pages_that_differ_by_their_session_are_fetched_once() -> None:
+def test_pages_whose_urls_differ_by_session_id_are_fetched_once() -> None:
     case = Case('sessions', {}, {}, in_session, ['/in/0'])
     crawled = crawl_cases([case])
     crawled.assert_drained(within_bytes=150 * MEGABYTE, within_seconds=60)
@@ -166,7 +166,7 @@ def documentation(path: str) -> Page | None:
 
 
 def by_id(path: str) -> Page | None:
-    """Pages with nearly the same words, as a catalogue has them."""
+    """Pages with nearly the same text, like a catalogue."""
     if not path.startswith('/item?id='):
         return None
     number = int(path.partition('=')[2])
@@ -175,7 +175,7 @@ def by_id(path: str) -> Page | None:
 
 
 def archive(path: str) -> Page | None:
-    """A blog with a month for each of 20 years, which is old and no trap."""
+    """A blog with an archive of 20 years by month, which is not a trap."""
     if not path.startswith('/archive/'):
         return None
     _, _, year, month, _ = path.split('/')
@@ -185,7 +185,7 @@ def archive(path: str) -> Page | None:
     return html_page(*links, title=f'{year}-{month}', text=f'What was written in {month} {year}.')
 
 
-def test_real_sites_with_numbers_and_dates_are_crawled_whole() -> None:
+def test_real_sites_with_numbers_and_dates_are_crawled_completely() -> None:
     crawled = crawl_cases(
         [
             Case('documentation', {}, {}, documentation, ['/docs/page-1']),
@@ -204,8 +204,8 @@ def test_real_sites_with_numbers_and_dates_are_crawled_whole() -> None:
         assert len(done) == len(site.finished)
 
 
-def unwell(path: str) -> Page | None:
-    """A hundred pages one after the other, and one that is never to be had."""
+def one_unavailable(path: str) -> Page | None:
+    """A chain of a hundred pages, and one page that is never available."""
     if path == '/busy':
         return answer(b'', status='503 Service Unavailable', Retry_After='0')
     if not path.startswith('/step-'):
@@ -215,11 +215,11 @@ def unwell(path: str) -> Page | None:
     return html_page(*links, title=path, text=f'Step {number}.')
 
 
-def test_a_page_that_always_asks_for_patience_ends_while_others_come() -> None:
-    case = Case('unwell', {}, {}, unwell, ['/busy', '/step-1'])
+def test_a_page_that_is_always_unavailable_ends_while_others_are_crawled() -> None:
+    case = Case('one_unavailable', {}, {}, one_unavailable, ['/busy', '/step-1'])
     crawled = crawl_cases([case], payload={'max_depth': 100})
     crawled.assert_drained(within_bytes=150 * MEGABYTE, within_seconds=60)
-    site = crawled.sites['unwell']
+    site = crawled.sites['one_unavailable']
     site.assert_good()
     site.assert_ends({'/busy': failed('HTTP 503 Service Unavailable', 503), '/step-90': End()})
     assert site.requests['/busy'] <= 8
