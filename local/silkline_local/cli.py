@@ -60,7 +60,7 @@ def up(
     host: Annotated[
         str,
         typer.Option(
-            help='Address to listen on. Other than on loopback, other machines can reach the API.'
+            help='Address to listen on. Beyond loopback, other machines can reach the API.'
         ),
     ] = LOOPBACK,
     migrations: Annotated[
@@ -118,7 +118,7 @@ def down(directory: Directory = None) -> None:
         stack.check_owner()
         process = stack.lock.stop()
     if process is None:
-        print_message(f'no stack is running in {stack.path} (--directory names another)')
+        print_message(f'no stack is running in {stack.path} (use --directory for another)')
     else:
         print_message(f'stopped the stack in {stack.path} (process {process}); its data is kept')
 
@@ -137,7 +137,7 @@ def reset(
     with exit_on_error():
         stack.check_owner()
         if not stack.has_database and not (keys and stack.is_stack):
-            print_message(f'there is no database of a stack in {stack.path}: nothing was removed')
+            print_message(f'there is no stack database in {stack.path}: nothing was removed')
             return
         what = 'the database and the keys' if keys else 'the database'
         if not yes:

@@ -134,7 +134,8 @@ def report_running(stack: StackDirectory, message: str, options: list[str]) -> N
     typer.echo(f'  API        {stack.read_env()["SUPABASE_URL"]}', err=True)
     if options:
         raise StackError(
-            f'{" ".join(options)} applies at start: run silkline down, then silkline up again'
+            f'{" ".join(options)} takes effect only at start:'
+            ' run silkline down, then silkline up again'
         )
 
 
@@ -153,7 +154,7 @@ def print_ready(stack: StackDirectory, ready: 'StackReady', *, is_detached: bool
     for wanted, used in ready.replaced_ports:
         lines.append(f'  port {wanted} is taken: using {used} from now on')
     typer.echo('\n'.join(lines), err=True)
-    how = ' in the background; silkline down' if is_detached else '; Ctrl-C'
+    how = ', running in the background; silkline down' if is_detached else '; Ctrl-C'
     print_message(f'ready in {ready.seconds:.1f} s{how} stops it')
 
 

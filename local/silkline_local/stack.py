@@ -8,7 +8,6 @@ lost: all state is in Postgres.
 import asyncio
 import errno
 import logging
-import os
 import resource
 import socket
 import time
@@ -140,16 +139,15 @@ class Stack:
         try:
             return socket.create_server((host, wanted or 0), family=family)
         except OSError as error:
+            # create_server adds "(while attempting to bind on address …)".
+            reason = str(error.strerror or error).partition(' (while ')[0].lower()
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 raise StackError(
-                    f'cannot listen on port {wanted} ({os.strerror(error.errno).lower()}): choose'
-                    ' another with --port, or leave --port out to use a free one'
+                    f'cannot listen on port {wanted} ({reason}): choose another with --port,'
+                    ' or leave --port out to use a free one'
                 ) from error
-            # Of a name that does not resolve, only the error itself knows the text.
-            is_unknown = isinstance(error, socket.gaierror) or not error.errno
-            reason = str(error.strerror or error) if is_unknown else os.strerror(error.errno or 0)
             raise StackError(
-                f'cannot listen on {host!r} ({reason.lower()}): choose another address with --host'
+                f'cannot listen on {host!r} ({reason}): choose another address with --host'
             ) from error
 
     @property
