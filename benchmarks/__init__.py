@@ -1,1 +1,1 @@
-"""Every performance claim of the queue, as a command."""
+"""Every claim about speed, as a command; one folder per benchmark."""

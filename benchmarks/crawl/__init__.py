@@ -1,0 +1,1 @@
+"""The crawler, next to Scrapy, Crawlee and a bare loop."""

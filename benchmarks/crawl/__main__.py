@@ -3,11 +3,11 @@
 Crawls one site on a local nginx with silkline and with its peers, in turn. The crawler has one core
 to itself; nginx, and for silkline the supervisor, the gateway and Postgres, share another. Prints
 one line per claim (ok or short), writes `benchmarks/results/crawl.md`, and exits with 1 when a
-claim falls short, with 2 when nginx is missing. `--quick` has a tenth of the pages, one round, the
+claim falls short, with 2 when nginx is missing. `--quick` crawls a tenth of the pages once, with
 peers only if they are installed, and writes nothing. `--profile` shows where the time goes instead.
 
-Start here: `crawl_site.py` is the site, `crawl_bench.py` the order of the crawls, `crawl_ours.py`
-runs silkline, `crawl_peers/` the others, `crawl_claims.py` judges.
+Start here: `site.py` generates the site, `bench.py` runs the crawls in order, `ours.py` runs
+silkline, `peers/` the others, and `claims.py` compares the results with the targets.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> int:
         with prepare(size) as bench:
             profile_all(bench)
         return 0
-    peers = choose_peers(skip=arguments.skip_peers, may_miss=arguments.quick)
+    peers = choose_peers(skip=arguments.skip_peers, may_be_missing=arguments.quick)
     report = Report()
     began_at, machine, own = time.monotonic(), machine_seconds(), own_seconds()
     with prepare(size) as bench:
@@ -53,7 +53,7 @@ def main() -> int:
         facts = bench.facts
     others = machine_seconds() - machine - (own_seconds() - own)
     cores = max(others, 0) / (time.monotonic() - began_at)
-    report.figure('processor time of others on this machine meanwhile', cores, 'cores')
+    report.figure('processor time of other programs meanwhile', cores, 'cores')
     if cores > QUIET_CORES:
         print(f'       {busy_note(cores)}')
     if not (arguments.quick or arguments.skip_peers or arguments.pages):
@@ -74,21 +74,23 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.crawl', description=__doc__)
     parser.add_argument('--quick', action='store_true', help='a tenth of the pages, one round')
-    parser.add_argument('--skip-peers', action='store_true', help='only ours; writes no page')
-    parser.add_argument('--pages', type=int, help='of the site; writes no page')
+    parser.add_argument(
+        '--skip-peers', action='store_true', help='only silkline; writes no results'
+    )
+    parser.add_argument('--pages', type=int, help='number of pages of the site; writes no results')
     parser.add_argument('--profile', action='store_true', help='show where the time goes')
     return parser.parse_args()
 
 
-def choose_peers(*, skip: bool, may_miss: bool) -> Sequence[Peer]:
+def choose_peers(*, skip: bool, may_be_missing: bool) -> Sequence[Peer]:
     if skip:
         return ()
     if is_installed():
         return PEERS
-    if may_miss:
-        print('       peers: left out, .venv-bench-crawl is not there')
+    if may_be_missing:
+        print('       peers: skipped, .venv-bench-crawl does not exist')
         return ()
-    sys.exit('the peers are not installed: start with benchmarks/bench-crawl.sh, or --skip-peers')
+    sys.exit('the peers are not installed: run benchmarks/crawl/run.sh, or add --skip-peers')
 
 
 if __name__ == '__main__':

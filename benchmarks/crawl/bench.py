@@ -1,6 +1,6 @@
-"""One run of everything: the site is up, silkline is up, crawls follow each other.
+"""The crawls of one run: starts the site and silkline, then crawls in turn.
 
-Owns the order of the crawls and keeps what came of each. What it means is `crawl_claims.py`'s.
+Owns the order of the crawls and keeps their results. `claims.py` compares them with the targets.
 """
 
 import os
@@ -35,14 +35,14 @@ QUICK = Size(pages=300, rounds=1, has_tree=False)
 
 @dataclass(slots=True)
 class Bench:
-    """One run of everything: the site, silkline, and what came of each crawl."""
+    """The site, silkline, and the results of each crawl."""
 
     size: Size
     directory: Path
     server: Server
     facts: Facts
     silkline: Silkline
-    # The crawler's.
+    # The core of the crawler.
     core: int
     hosts: int = 0
     ours: dict[Markdown, list[OurRun]] = field(default_factory=dict[Markdown, list[OurRun]])
@@ -51,7 +51,7 @@ class Bench:
     tree: OurRun | None = None
 
     def run(self, peers: Sequence[Peer]) -> None:
-        """Crawl in turn, so that a slow minute of the machine falls on all."""
+        """Crawl in turn, so that a slow minute of the machine affects all crawlers."""
         self.warm_up()
         for nth in range(self.size.rounds):
             self.crawl('none')
@@ -63,7 +63,7 @@ class Bench:
             self.crawl_tree()
 
     def warm_up(self) -> None:
-        """One page: the worker has started, and its statements are planned."""
+        """Crawl one page: then the worker has started, and its statements are planned."""
         self.silkline.crawl(self.next_url(), fetcher='http', strategy='page')
 
     def next_url(self, path: str = '/') -> str:
@@ -82,17 +82,17 @@ class Bench:
             markdown=markdown,
         )
         self.ours.setdefault(markdown, []).append(run)
-        self.tell(our_name(markdown), run)
+        self.report(our_name(markdown), run)
         return run
 
     def crawl_with(self, peer: Peer) -> None:
         url = self.next_url()
         run = run_peer(peer, url, directory=self.directory / f'peer-{self.hosts}', core=self.core)
         self.peers.setdefault(peer.name, []).append(run)
-        self.tell(peer.name, run)
+        self.report(peer.name, run)
 
     def crawl_tree(self) -> None:
-        """Small pages, and many: the memory is looked at, not the speed."""
+        """Crawl many small pages, to measure the memory, not the speed."""
         self.tree = self.silkline.crawl(
             self.next_url('/tree/'),
             fetcher='http',
@@ -100,7 +100,7 @@ class Bench:
             max_pages=MAX_PAGES,
         )
 
-    def tell(self, name: str, run: OurRun | PeerRun) -> None:
+    def report(self, name: str, run: OurRun | PeerRun) -> None:
         self.requests[name] = self.server.requests(self.hosts).total()
         print(
             f'       {name}: {len(run.paths)} pages in {number(run.seconds, "s")},'
@@ -111,7 +111,7 @@ class Bench:
 
 @contextmanager
 def prepare(size: Size) -> Generator[Bench]:
-    """Have the site and silkline up, on another core than the crawler's where there is one."""
+    """Start the site and silkline, on another core than the crawler's if there are two."""
     cores = sorted(os.sched_getaffinity(0))
     crawler, rest = cores[0], cores[1:2] or cores
     os.sched_setaffinity(0, rest)

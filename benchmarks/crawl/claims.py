@@ -1,4 +1,4 @@
-"""What the crawls mean: the claims with their targets, and the tables of the page."""
+"""The claims about the crawls with their targets, and the tables of the results page."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from benchmarks.crawl.site import Facts
 from benchmarks.crawl.site_server import TREE_PAGES
 from benchmarks.shared.report import Report, number, table
 
-# With more than this taken by others, a crawler did not have its core to itself.
+# If other programs used more than this, a crawler did not have its core to itself.
 QUIET_CORES = 0.1
 
 
@@ -48,7 +48,7 @@ def judge_rates(report: Report, bench: Bench) -> None:
         if peer.name in bench.peers:
             ratio = median_rate(bench.ours[markdown]) / median_rate(bench.peers[peer.name])
             report.at_least(f'{our_name(markdown)}, of {peer.name}', ratio, target, 'x')
-            # Less moved by what else runs on the machine.
+            # Other programs on the machine affect this less.
             saved = processor_milliseconds(bench.peers[peer.name]) / processor_milliseconds(
                 bench.ours[markdown]
             )
@@ -59,15 +59,15 @@ def judge_pages(report: Report, bench: Bench) -> None:
     runs = [run for runs in bench.ours.values() for run in runs]
     wrong = max((run.paths ^ frozenset(bench.facts.paths) for run in runs), key=len)
     report.at_most('pages that differ from those of the site', len(wrong), 0)
-    tell_some(wrong)
+    print_some(wrong)
     if SCRAPY.name in bench.peers:
         others = bench.peers[SCRAPY.name][0].paths
         differ = max((run.paths ^ others for run in runs), key=len)
         report.at_most(f'pages that differ from those of {SCRAPY.name}', len(differ), 0)
-        tell_some(differ)
+        print_some(differ)
 
 
-def tell_some(paths: frozenset[str]) -> None:
+def print_some(paths: frozenset[str]) -> None:
     for path in sorted(paths)[:5]:
         print(f'         {path}')
 
@@ -86,17 +86,17 @@ def how(facts: Facts, *, cores_of_others: float) -> str:
         ' time, no delay. The crawler is one process on one core: for silkline the runner. nginx'
         " and silkline's supervisor, gateway and Postgres share another core. Peers are timed from"
         ' the start of the process to its end. Silkline is timed by the database from the enqueue,'
-        ' through the API, to the completion of the job: its runner starts within that time, its'
-        ' worker and stack are up before. Its frontier is durable, it checks robots.txt and every'
+        ' through the API, to the completion of the job: this includes the start of its runner, but'
+        ' not that of its worker and stack. Its frontier is durable, it checks robots.txt and every'
         ' address it connects to, and stores a row per page; the loop does none of this, Scrapy'
-        ' and Crawlee obey robots.txt and keep titles. All were run in turn, in this one run; rates'
-        f' are medians.{busy}'
+        ' and Crawlee obey robots.txt and keep titles. All took turns within one run; rates are'
+        f' medians.{busy}'
     )
 
 
 def busy_note(cores: float) -> str:
     return (
-        f'Others used {number(cores)} cores meanwhile: rates and their ratios are not to be'
+        f'Other programs used {number(cores)} cores meanwhile: rates and their ratios cannot be'
         ' trusted, run it again on a quiet machine.'
     )
 
@@ -141,12 +141,12 @@ def row(
 
 
 def processor_milliseconds(runs: Sequence[OurRun] | Sequence[PeerRun]) -> float:
-    """Of a page, in the crawler's process."""
+    """Processor time of the crawler per page."""
     return statistics.median(run.crawler_seconds / len(run.paths) * 1000 for run in runs)
 
 
 def parts(bench: Bench) -> str:
-    """Also how busy each core was: what is near 1 is what limits."""
+    """Also how busy each core was: the one near 1 is the bottleneck."""
     rows: list[Sequence[str]] = []
     for markdown, runs in bench.ours.items():
         run = sorted(runs, key=lambda run: run.rate)[len(runs) // 2]

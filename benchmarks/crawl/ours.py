@@ -1,7 +1,7 @@
-"""Silkline as the crawler that is measured: stack and worker as a user runs them.
+"""Silkline as a crawler to measure: stack and worker as a user runs them.
 
-Everything runs on the core of this process, but for the runner, the subprocess that crawls: it is
-moved to the crawler's core as soon as the worker has started it. What each process used is read
+Everything runs on the core of this process except the runner, the subprocess that crawls: it is
+moved to the crawler's core as soon as the worker has started it. Processor time and memory are read
 from /proc.
 """
 
@@ -25,19 +25,19 @@ from benchmarks.shared.stack import Stack, run_stack
 
 LOOPBACK = '127.0.0.0/8'
 SECONDS = 1800.0
-LOOK_SECONDS = 0.002
-ASK_SECONDS = 0.05
+WATCH_SECONDS = 0.002
+POLL_SECONDS = 0.05
 OPEN = ('pending', 'processing', 'paused')
 PARTS = ('runner', 'supervisor', 'gateway', 'postgres', 'nginx')
 
 
 @dataclass(frozen=True, slots=True)
 class OurRun:
-    """What became of a job. Times are the database's."""
+    """The result of a job. Times are those of the database."""
 
     job: str
     paths: frozenset[str]
-    # From the enqueue, which includes the start of the runner, and from the claim.
+    # From enqueue, which includes the start of the runner, and from claim.
     seconds: float
     claimed_seconds: float
     processor_seconds: Mapping[str, float]
@@ -81,18 +81,18 @@ class Silkline:
         job = self._enqueue({'url': url, **options})
         watch = RunnerWatch(self.worker, self.core, on_runner)
         deadline = time.monotonic() + SECONDS
-        ask_at = 0.0
+        poll_at = 0.0
         while True:
             watch.look()
             now = time.monotonic()
-            if now >= ask_at:
+            if now >= poll_at:
                 status, error = self._row('select status, error_message from crawl_jobs', job)
                 if status not in OPEN and watch.has_ended:
                     break
                 if now > deadline:
                     self._give_up(f'job {job} did not end in {SECONDS:g} s')
-                ask_at = now + ASK_SECONDS
-            time.sleep(LOOK_SECONDS if watch.runner is None else ASK_SECONDS / 2)
+                poll_at = now + POLL_SECONDS
+            time.sleep(WATCH_SECONDS if watch.runner is None else POLL_SECONDS / 2)
         if status != 'completed':
             self._give_up(f'job {job} is {status}: {error}')
         after = self._usage()
@@ -142,7 +142,7 @@ class Silkline:
 
 
 class RunnerWatch:
-    """Finds the runner of the next job, moves it, and keeps the peak of its memory."""
+    """Finds the runner of the next job, moves it to its core, and records its peak memory."""
 
     def __init__(
         self, worker: int, core: int, on_runner: Callable[[int], None] | None = None
@@ -158,14 +158,14 @@ class RunnerWatch:
         runners = children(self._worker)
         if self.runner is None and runners:
             self.runner = runners[0]
-            # Before it has any thread.
+            # Before it starts a thread: threads inherit the core.
             with suppress(ProcessLookupError):
                 os.sched_setaffinity(self.runner, {self._core})
             if self._on_runner is not None:
                 self._on_runner(self.runner)
         if self.runner is not None:
             self.has_ended = self.runner not in runners
-            # The last one, not the highest: before its exec the process is a copy of the worker.
+            # The last value, not the highest: before exec the process is a copy of the worker.
             self.peak_megabytes = peak_megabytes(self.runner) or self.peak_megabytes
 
 
@@ -199,7 +199,7 @@ def run_silkline(directory: Path, *, nginx: int, core: int) -> Generator[Silklin
 
 
 def children(process: int) -> list[int]:
-    """Those of all its threads, not yet reaped."""
+    """The children of all its threads, zombies included."""
     found: list[int] = []
     for path in Path(f'/proc/{process}/task').glob('*/children'):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -216,7 +216,7 @@ def usage(process: int) -> tuple[float, float]:
 
 
 def peak_megabytes(process: int) -> float:
-    """0 when it has ended meanwhile."""
+    """The peak resident memory of a process; 0 if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f'/proc/{process}/status').read_text().splitlines():
             if line.startswith('VmHWM'):

@@ -1,8 +1,8 @@
-"""See where a crawl's time goes: `python -m benchmarks.crawl.profile [--markdown main]`.
+"""Show where the time of a crawl goes: `python -m benchmarks.crawl.profile [--markdown main]`.
 
-Runs the engine of the runner in this process, over the site of the benchmark, with a frontier in
-memory in place of supervisor and database: first plainly, for its speed, then under cProfile. With
-`benchmarks.crawl --profile` the real processes are sampled instead, by py-spy where it is found.
+Runs the engine in this process, on the site of the benchmark, with a frontier in memory instead of
+supervisor and database: first without a profiler, for its speed, then under cProfile.
+`benchmarks.crawl --profile` samples the real processes instead, with py-spy if it is installed.
 """
 
 import argparse
@@ -38,8 +38,8 @@ LINES = 30
 # The engine alone
 
 
-class MemoryLink:
-    """A supervisor whose database is a dictionary. Messages are encoded, as a pipe wants them."""
+class MemoryChannel:
+    """A supervisor whose queue is a dictionary. Messages are encoded, as for a real pipe."""
 
     def __init__(self, *, answer_seconds: float) -> None:
         self.command: protocol.Command = 'continue'
@@ -90,13 +90,13 @@ class MemoryLink:
         return decoded
 
 
-def crawl_here(url: str, *, markdown: Markdown, answer_seconds: float) -> MemoryLink:
-    """Run one job of the engine to its end."""
+def crawl_here(url: str, *, markdown: Markdown, answer_seconds: float) -> MemoryChannel:
+    """Run one job in this process, to its end."""
     import uvloop
     from silkline.crawl.engine.job import run_job
 
-    async def crawl() -> MemoryLink:
-        link = MemoryLink(answer_seconds=answer_seconds)
+    async def crawl() -> MemoryChannel:
+        channel = MemoryChannel(answer_seconds=answer_seconds)
         start = protocol.Start(
             job_id=uuid4(),
             kind='crawl',
@@ -108,11 +108,11 @@ def crawl_here(url: str, *, markdown: Markdown, answer_seconds: float) -> Memory
             },
             allow_networks=['127.0.0.0/8'],
         )
-        await run_job(link, start)
-        return link
+        await run_job(channel, start)
+        return channel
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        work: Coroutine[Any, Any, MemoryLink] = crawl()
+        work: Coroutine[Any, Any, MemoryChannel] = crawl()
         return runner.run(work)
 
 
@@ -120,10 +120,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.crawl.profile', description=__doc__)
     parser.add_argument('--markdown', choices=('none', 'main'), default='none')
     parser.add_argument('--pages', type=int, default=1500)
-    parser.add_argument('--rounds', type=int, default=2, help='plain ones, before the profile')
-    parser.add_argument('--answer-ms', type=float, default=15, help='what a checkpoint takes')
-    parser.add_argument('--sort', default='tottime', help='a column of pstats')
-    parser.add_argument('--no-profile', action='store_true', help='only the speed')
+    parser.add_argument(
+        '--rounds', type=int, default=2, help='rounds without a profiler, before the profile'
+    )
+    parser.add_argument('--answer-ms', type=float, default=15, help='duration of a checkpoint')
+    parser.add_argument('--sort', default='tottime', help='column of pstats to sort by')
+    parser.add_argument('--no-profile', action='store_true', help='only measure the speed')
     arguments = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:2] or cores)
@@ -132,7 +134,7 @@ def main() -> None:
             write_site(server.root, arguments.pages)
             os.sched_setaffinity(0, cores[:1])
 
-            def crawl() -> MemoryLink:
+            def crawl() -> MemoryChannel:
                 return crawl_here(
                     server.url(1),
                     markdown=arguments.markdown,
@@ -148,15 +150,15 @@ def main() -> None:
                 stats.sort_stats(arguments.sort).print_stats(LINES)
 
 
-def time_one(crawl: Callable[[], MemoryLink]) -> None:
+def time_one(crawl: Callable[[], MemoryChannel]) -> None:
     began_at, used = time.perf_counter(), time.process_time()
-    link = crawl()
+    channel = crawl()
     seconds, used = time.perf_counter() - began_at, time.process_time() - used
-    pages = link.ended['done']
+    pages = channel.ended['done']
     print(
-        f'{dict(link.ended)}: {number(pages / seconds, "pages/s")},'
+        f'{dict(channel.ended)}: {number(pages / seconds, "pages/s")},'
         f' {number(used / pages * 1000, "ms of processor a page")},'
-        f' {number(link.bytes_sent / pages / 1000, "KB sent a page")}',
+        f' {number(channel.bytes_sent / pages / 1000, "KB sent a page")}',
         flush=True,
     )
 
@@ -165,7 +167,7 @@ def time_one(crawl: Callable[[], MemoryLink]) -> None:
 
 
 class Sampler:
-    """py-spy over one process, until it ends or `stop` is called."""
+    """Samples one process with py-spy, until it ends or `stop` is called."""
 
     def __init__(self, name: str, process: int, output: Path) -> None:
         self.name = name
@@ -187,7 +189,7 @@ class Sampler:
         )
 
     def stop(self) -> str:
-        """The functions that took most, by themselves and with all they called."""
+        """Stop, and return the functions that took most time, alone and with their callees."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
         self._process.wait()
@@ -201,23 +203,23 @@ def find_py_spy() -> str | None:
 
 
 def summarize(name: str, stacks: str) -> str:
-    """Each line is frames from the outermost on, divided by semicolons, and a count."""
+    """Each line of `stacks` has frames, outermost first, separated by semicolons, and a count."""
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
     everything = 0
     for line in stacks.splitlines():
         frames, _, count = line.rpartition(' ')
-        # Without the line, so that a function is one entry.
+        # Without the line number, so that a function is one entry.
         functions = [re.sub(r':\d+\)$', ')', frame) for frame in frames.split(';')]
         own[functions[-1]] += int(count)
         total.update(dict.fromkeys(functions, int(count)))
         everything += int(count)
-    # What is in every sample tells nothing.
+    # Functions that are in every sample are of no interest.
     for function, count in list(total.items()):
         if count == everything:
             del total[function]
     lines = [f'{name}: {everything} samples of {1000 / SAMPLES_PER_SECOND:g} ms']
-    for title, counts in (('by itself', own), ('with what it called', total)):
+    for title, counts in (('alone', own), ('with callees', total)):
         lines.append(f'  {title}')
         lines += [
             f'  {count / max(everything, 1):6.1%}  {function}'
@@ -227,9 +229,10 @@ def summarize(name: str, stacks: str) -> str:
 
 
 def profile_all(bench: Bench) -> None:
-    """Crawl once in each way and show what the processes were at."""
+    """Crawl once in each way, and print what each process spent its time on."""
     if find_py_spy() is None:
-        print('py-spy is not there: only processor seconds. benchmarks.crawl.profile shows more.')
+        print('py-spy is not installed: only processor seconds are shown.')
+        print('python -m benchmarks.crawl.profile shows more.')
     bench.warm_up()
     ways: tuple[Markdown, ...] = ('none', 'main')
     for markdown in ways:
@@ -240,7 +243,7 @@ def profile_all(bench: Bench) -> None:
         ) -> None:
             if find_py_spy() is None:
                 return
-            # Until then it is a copy of the supervisor, which py-spy would take it for.
+            # Before exec it is a copy of the supervisor, and py-spy would sample that.
             time.sleep(0.05)
             for name, process in (
                 ('runner', runner),

@@ -1,8 +1,8 @@
-"""A documentation site that was never written: the pages that the crawlers are measured on.
+"""A generated documentation site, which all crawlers crawl.
 
-Owns what is on the pages and who links to whom, the same at every run. `crawl_server.py` serves
-it. Page 0 is the root; page n links to pages 4n+1 to 4n+4, so every page can be reached; what else
-a page links to is drawn by lot. Pages are stored compressed, as a site that cares stores them.
+Owns the text and the links of its pages, which are the same in every run. `site_server.py` serves
+them. Page 0 is the root; page n links to pages 4n+1 to 4n+4, so every page can be reached; its
+other links are random. Pages are stored compressed, as a well-run site stores them.
 """
 
 import gzip
@@ -25,19 +25,19 @@ from benchmarks.crawl.words import (
 
 SEED = 20261115
 CHILDREN = 4
-# A page in so many has the property.
+# One page in so many has the property.
 MOVED = 67
 GONE = 100
 PRIVATE = 200
 LARGE = 2000
 LARGE_BYTES = 1_200_000
-# In place of the host that the site is asked for by.
+# Replaced by the host of the request.
 PLACEHOLDER = 'http://site.example'
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a crawler that obeys robots.txt has to bring home, and what it may not."""
+    """What a crawler that obeys robots.txt must find, and what it must not fetch."""
 
     paths: Sequence[str]
     private_paths: Sequence[str]
@@ -81,16 +81,16 @@ def private_path(number: int) -> str:
 
 class Site:
     def __init__(self, pages: int) -> None:
-        lot = random.Random(SEED)
+        dice = random.Random(SEED)
         self.pages = pages
-        self.titles = [make_title(lot) for _ in range(pages)]
+        self.titles = [make_title(dice) for _ in range(pages)]
         self.paths = [
             f'/{SECTIONS[number % len(SECTIONS)]}/{title.lower().replace(" ", "-")}-{number}.html'
             for number, title in enumerate(self.titles)
         ]
         self.paths[0] = '/'
-        self.sentences = [make_sentence(lot) for _ in range(12_000)]
-        self.outside = [fill(lot, lot.choice(OUTSIDE)) for _ in range(600)]
+        self.sentences = [make_sentence(dice) for _ in range(12_000)]
+        self.outside = [fill(dice, dice.choice(OUTSIDE)) for _ in range(600)]
 
     def files(self) -> Iterator[tuple[str, str]]:
         for number in range(self.pages):
@@ -112,14 +112,14 @@ class Site:
 
 
 class Writer:
-    """Writes one page. All that is drawn by lot depends on the number of the page."""
+    """Writes one page. Everything random in it depends only on the number of the page."""
 
     def __init__(self, site: Site, number: int) -> None:
         self.site = site
         self.number = number
-        self.lot = random.Random(SEED + number)
+        self.dice = random.Random(SEED + number)
         self.headings: list[str] = []
-        # What the text has to link to, before anything drawn by lot.
+        # Links that the text must contain, before any random ones.
         self.due = self.due_links()
 
     def due_links(self) -> list[str]:
@@ -228,29 +228,29 @@ class Writer:
 
     def link(self) -> str:
         if self.due:
-            return f'<a href="{self.due.pop()}">{escape(make_title(self.lot))}</a>'
-        if self.lot.random() < 0.3:
-            address = escape(self.lot.choice(self.site.outside))
+            return f'<a href="{self.due.pop()}">{escape(make_title(self.dice))}</a>'
+        if self.dice.random() < 0.3:
+            address = escape(self.dice.choice(self.site.outside))
             return f'<a class="external" rel="noopener" href="{address}">{self.words(2)}</a>'
-        number = self.lot.randrange(self.site.pages)
+        number = self.dice.randrange(self.site.pages)
         path = self.site.paths[number]
-        if self.lot.random() < 0.1:
-            path += f'#part-{self.lot.randrange(5)}'
+        if self.dice.random() < 0.1:
+            path += f'#part-{self.dice.randrange(5)}'
         return f'<a href="{path}">{escape(self.site.titles[number])}</a>'
 
     # Text
 
     def article(self) -> str:
         is_large = self.number % LARGE == LARGE - 1
-        wanted = LARGE_BYTES if is_large else int(self.lot.triangular(12_000, 52_000, 33_000))
-        # As many as fit what is wanted of links, however long the text becomes.
-        linked = 24 + self.lot.randrange(-6, 7)
+        wanted = LARGE_BYTES if is_large else int(self.dice.triangular(12_000, 52_000, 33_000))
+        # The number of links in the text, however long it becomes.
+        linked = 24 + self.dice.randrange(-6, 7)
         blocks: list[str] = []
         size = 0
         while size < wanted:
-            if not blocks or (self.lot.random() < 0.12 and len(self.headings) < 14):
+            if not blocks or (self.dice.random() < 0.12 and len(self.headings) < 14):
                 blocks.append(self.heading())
-            write: Callable[[], str] = self.lot.choices(
+            write: Callable[[], str] = self.dice.choices(
                 (self.paragraph, self.bullets, self.code, self.table, self.note),
                 (70, 9, 9, 5, 7),
             )[0]
@@ -266,34 +266,34 @@ class Writer:
         return '\n'.join(blocks)
 
     def heading(self) -> str:
-        heading = make_title(self.lot)
-        level = 2 if not self.headings or self.lot.random() < 0.6 else 3
+        heading = make_title(self.dice)
+        level = 2 if not self.headings or self.dice.random() < 0.6 else 3
         self.headings.append(heading)
         return f'<h{level} id="part-{len(self.headings) - 1}">{escape(heading)}</h{level}>'
 
     def sentence(self) -> str:
-        return self.lot.choice(self.site.sentences)
+        return self.dice.choice(self.site.sentences)
 
     def words(self, count: int) -> str:
-        return ' '.join(self.lot.choices(NOUNS, k=count))
+        return ' '.join(self.dice.choices(NOUNS, k=count))
 
     def paragraph(self) -> str:
-        text = ' '.join(self.lot.choices(self.site.sentences, k=self.lot.randint(2, 7)))
-        style = self.lot.random()
+        text = ' '.join(self.dice.choices(self.site.sentences, k=self.dice.randint(2, 7)))
+        style = self.dice.random()
         if style < 0.3:
-            text += f' The option <code>{self.lot.choice(NOUNS)}_{self.lot.choice(NOUNS)}</code>'
-            text += f' is <em>{self.lot.choice(ADJECTIVES)}</em>.'
+            text += f' The option <code>{self.dice.choice(NOUNS)}_{self.dice.choice(NOUNS)}</code>'
+            text += f' is <em>{self.dice.choice(ADJECTIVES)}</em>.'
         elif style < 0.5:
             text = f'<strong>{self.words(2).capitalize()}.</strong> {text}'
         return f'<p>{text}</p>'
 
     def bullets(self) -> str:
-        items = ''.join(f'<li>{self.sentence()}</li>\n' for _ in range(self.lot.randint(3, 7)))
-        kind = 'ol' if self.lot.random() < 0.3 else 'ul'
+        items = ''.join(f'<li>{self.sentence()}</li>\n' for _ in range(self.dice.randint(3, 7)))
+        kind = 'ol' if self.dice.random() < 0.3 else 'ul'
         return f'<{kind}>\n{items}</{kind}>'
 
     def note(self) -> str:
-        kind = self.lot.choice(('note', 'tip', 'warning'))
+        kind = self.dice.choice(('note', 'tip', 'warning'))
         return (
             f'<div class="admonition {kind}"><p class="admonition__title">{kind.capitalize()}</p>'
             f'{self.paragraph()}</div>'
@@ -301,17 +301,17 @@ class Writer:
 
     def code(self) -> str:
         lines: list[str] = []
-        for _ in range(self.lot.randint(4, 16)):
-            name, other, third = self.lot.choices(NOUNS, k=3)
-            indent = ' ' * 4 * self.lot.randint(0, 3)
+        for _ in range(self.dice.randint(4, 16)):
+            name, other, third = self.dice.choices(NOUNS, k=3)
+            indent = ' ' * 4 * self.dice.randint(0, 3)
             lines.append(
-                self.lot.choice(
+                self.dice.choice(
                     (
-                        f'{indent}{name} = {other}.{third}({self.lot.randrange(9999)})',
-                        f'{indent}{self.lot.choice(KEYWORDS)} {name} &lt; {other}_{third}:',
+                        f'{indent}{name} = {other}.{third}({self.dice.randrange(9999)})',
+                        f'{indent}{self.dice.choice(KEYWORDS)} {name} &lt; {other}_{third}:',
                         f'{indent}# {self.words(5)}',
                         f'$ {name} --{other}={third} &amp;&amp; echo "{other}"',
-                        f'{indent}"{name}": {{"{other}": "{third}-{self.lot.randrange(99)}"}},',
+                        f'{indent}"{name}": {{"{other}": "{third}-{self.dice.randrange(99)}"}},',
                     )
                 )
             )
@@ -319,44 +319,44 @@ class Writer:
         return f'<pre class="highlight"><code class="language-text">{text}\n</code></pre>'
 
     def table(self) -> str:
-        columns = self.lot.randint(2, 5)
-        head = ''.join(f'<th>{self.lot.choice(NOUNS)}</th>' for _ in range(columns))
+        columns = self.dice.randint(2, 5)
+        head = ''.join(f'<th>{self.dice.choice(NOUNS)}</th>' for _ in range(columns))
         rows = '\n'.join(
             '<tr>' + ''.join(f'<td>{self.cell()}</td>' for _ in range(columns)) + '</tr>'
-            for _ in range(self.lot.randint(3, 12))
+            for _ in range(self.dice.randint(3, 12))
         )
         head = f'<thead><tr>{head}</tr></thead>'
         return f'<table class="table">{head}\n<tbody>\n{rows}\n</tbody></table>'
 
     def cell(self) -> str:
-        if self.lot.random() < 0.4:
-            return str(self.lot.randrange(100_000))
-        return f'{self.lot.choice(ADJECTIVES)} {self.words(self.lot.randint(1, 3))}'
+        if self.dice.random() < 0.4:
+            return str(self.dice.randrange(100_000))
+        return f'{self.dice.choice(ADJECTIVES)} {self.words(self.dice.randint(1, 3))}'
 
 
-def make_title(lot: random.Random) -> str:
-    words = [lot.choice(ADJECTIVES), *lot.choices(NOUNS, k=lot.randint(1, 3))]
+def make_title(dice: random.Random) -> str:
+    words = [dice.choice(ADJECTIVES), *dice.choices(NOUNS, k=dice.randint(1, 3))]
     return ' '.join(words).capitalize()
 
 
-def make_sentence(lot: random.Random) -> str:
-    return fill(lot, lot.choice(SHAPES))
+def make_sentence(dice: random.Random) -> str:
+    return fill(dice, dice.choice(SHAPES))
 
 
-def fill(lot: random.Random, shape: str) -> str:
-    """Put a word of its own into each gap."""
+def fill(dice: random.Random, shape: str) -> str:
+    """Fill each gap with its own random word."""
     lists = {'n': NOUNS, 'v': VERBS, 'a': ADJECTIVES, 'd': ADVERBS}
     parts: list[str] = []
     for text, gap in pieces(shape):
         parts.append(text)
         if gap == 'i':
-            parts.append(str(lot.randrange(2, 10_000)))
+            parts.append(str(dice.randrange(2, 10_000)))
         elif gap == 'j':
-            parts.append(str(lot.randrange(2, 13)))
+            parts.append(str(dice.randrange(2, 13)))
         elif gap == 'N':
-            parts.append(lot.choice(NOUNS).capitalize())
+            parts.append(dice.choice(NOUNS).capitalize())
         elif gap:
-            parts.append(lot.choice(lists[gap]))
+            parts.append(dice.choice(lists[gap]))
     return ''.join(parts)
 
 

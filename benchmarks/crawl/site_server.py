@@ -1,8 +1,8 @@
-"""nginx, as the site that is crawled: own configuration, own directory, gone afterwards.
+"""nginx as the site to crawl, with its own configuration in a temporary directory.
 
-Serves the files of `crawl_site.py`, and `/tree/`, whose 101,111 small pages are made as they are
-asked for. It listens on several loopback addresses, because each crawl gets a host of its own: what
-is remembered of a host by one must not help the next. Every request is a line of the log.
+Serves the files of `site.py`, and `/tree/`, whose 101,111 small pages are generated per request. It
+listens on several loopback addresses, because each crawl gets its own host: what one crawl has
+learned about a host must not help the next. Every request is a line of the log.
 """
 
 import os
@@ -36,23 +36,23 @@ class Server:
     log: Path
 
     def url(self, host: int, path: str = '/') -> str:
-        """The same site by another name: `host` is 1 to `HOSTS`."""
+        """A URL of the site; `host` is from 1 to `HOSTS`."""
         assert 1 <= host <= HOSTS
         return f'http://127.0.0.{host}:{self.port}{path}'
 
     def requests(self, host: int) -> Counter[str]:
-        """How often each path was asked for by that name."""
+        """How often each path was requested from that host."""
         name = f'127.0.0.{host}'
         lines = (line.split() for line in self.log.read_text().splitlines())
         return Counter(path for address, _, path in lines if address == name)
 
 
 def find_nginx() -> str:
-    """Where nginx is. Without one nothing can be measured: the process ends."""
+    """The path of nginx. Without one nothing can be measured, and the process exits."""
     unpacked = ROOT / '.venv/nginx/usr/sbin'
     found = shutil.which('nginx', path=f'{os.environ.get("PATH", "")}:/usr/sbin:{unpacked}')
     if found is None:
-        print('nginx is needed; on Debian scripts/install-nginx.sh gets it', file=sys.stderr)
+        print('nginx is missing; on Debian scripts/install-nginx.sh unpacks it', file=sys.stderr)
         sys.exit(MISSING)
     return found
 
@@ -64,7 +64,7 @@ def nginx_version() -> str:
 
 @contextmanager
 def run_server(directory: Path) -> Generator[Server]:
-    """Serve `directory/root`, which may be filled later."""
+    """Serve `directory/root`; files may be added later."""
     nginx = find_nginx()
     root, log = directory / 'root', directory / 'access.log'
     root.mkdir(parents=True)
@@ -92,7 +92,7 @@ def wait_until_up(process: 'subprocess.Popen[bytes]', port: int, errors: Path) -
             socket.create_connection(('127.0.0.1', port), timeout=1).close()
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
-                sys.exit('nginx does not start:\n' + errors.read_text())
+                sys.exit('nginx did not start:\n' + errors.read_text())
             time.sleep(0.01)
         else:
             return
@@ -104,7 +104,7 @@ def free_port() -> int:
 
 
 def configure(directory: Path, port: int) -> str:
-    """One process, in the foreground, as whoever starts it."""
+    """The configuration: one process in the foreground, under the current account."""
     listen = '\n'.join(f'    listen 127.0.0.{host}:{port};' for host in range(1, HOSTS + 1))
     temporary = '\n'.join(
         f'  {kind}_temp_path {directory}/{kind};'

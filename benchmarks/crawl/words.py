@@ -1,4 +1,4 @@
-"""The words and shapes of sentences that the pages of `crawl_site.py` are made of."""
+"""The words and sentence patterns that the pages of `site.py` are made of."""
 
 SECTIONS = (
     'getting-started guides reference concepts tutorials operations security release-notes'

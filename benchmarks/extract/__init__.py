@@ -1,0 +1,1 @@
+"""The extraction of main content: its quality and its speed."""

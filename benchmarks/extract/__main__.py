@@ -1,9 +1,9 @@
 """Measure the extractor: `python -m benchmarks.extract [--quick] [--articles DIR]`.
 
-Quality is scored on real articles with ground truth, which are not part of the repository: without
-them only times are measured. Prints one line per claim (ok or short), writes
-`benchmarks/results/extract.md`, and exits with 1 when a claim falls short. `--quick` measures less
-and writes nothing.
+Quality is scored on real articles with ground truth, which are not part of the repository: DIR has
+`ground-truth.json` and one `.html.gz` per article. Without them only times are measured. Prints one
+line per claim (ok or short), writes `benchmarks/results/extract.md`, and exits with 1 when a claim
+falls short. `--quick` measures less and writes nothing.
 """
 
 import argparse
@@ -28,7 +28,8 @@ from benchmarks.shared.report import Report
 from benchmarks.shared.server import ROOT
 
 RESULTS = ROOT / 'benchmarks/results/extract.md'
-ARTICLES = ROOT.parent / 'shared/data/articles'
+# Not in the repository.
+ARTICLES = ROOT / 'benchmarks/extract/articles'
 SHINGLE = 4
 Mode = Literal['main', 'full', 'none']
 MODES: tuple[tuple[Mode, int], ...] = (('none', 100), ('main', 30), ('full', 30))
@@ -62,8 +63,10 @@ class Score:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.extract', description=__doc__)
-    parser.add_argument('--quick', action='store_true', help='less of everything; writes no page')
-    parser.add_argument('--articles', type=Path, default=ARTICLES, help='pages with ground truth')
+    parser.add_argument('--quick', action='store_true', help='measure less; write no results')
+    parser.add_argument(
+        '--articles', type=Path, default=ARTICLES, help='directory of articles with ground truth'
+    )
     options = parser.parse_args()
     rounds = 2 if options.quick else 7
     report = Report()
@@ -71,7 +74,7 @@ def main() -> int:
     if articles:
         measure_articles(report, articles, rounds)
     else:
-        print(f'no articles in {options.articles}: their quality and speed are not measured')
+        print(f'no articles in {options.articles}: quality and speed on articles are not measured')
     measure_page(report, rounds)
     measure_hostile(report)
     measure_import(report, rounds)
@@ -80,10 +83,10 @@ def main() -> int:
             RESULTS,
             title='The extractor, measured',
             how=f'`make bench-extract`: {len(articles)} real articles with ground truth, one'
-            ' process. Scored is the Markdown that is stored, without its marks: links as their'
-            ' texts, images left out. Tokens are runs of word characters; multisets of'
+            ' process. The stored Markdown is scored without its markup: links count as their'
+            ' text, images not at all. Tokens are runs of word characters; multisets of'
             f' {SHINGLE}-token shingles are compared, precision and recall averaged over pages.'
-            ' Times are of the processor, for all of `read_html`.',
+            ' Times are processor time of `read_html`.',
             versions={
                 'turbohtml': importlib.metadata.version('turbohtml'),
                 'Python': platform.python_version(),
@@ -131,7 +134,7 @@ def measure_articles(report: Report, articles: Sequence[Article], rounds: int) -
 
 
 def measure_page(report: Report, rounds: int) -> None:
-    """Time a page such as a crawl of documentation meets: 40 kB, 70 links."""
+    """Time a typical page of documentation: 40 kB, 70 links."""
     html = documentation_page()
     report.figure('size of the page of documentation', len(html) / 1000, 'kB')
     for mode, times in MODES:
@@ -153,7 +156,7 @@ def measure_hostile(report: Report) -> None:
 
 
 def measure_import(report: Report, rounds: int) -> None:
-    """Time what a runner pays for the import, which reads dataclasses and the like anyhow."""
+    """Time the import in a runner, which has already loaded dataclasses and the like."""
     program = (
         'import dataclasses, re, typing, urllib.parse, time; began_at = time.process_time();'
         'import silkline.crawl.extract; print((time.process_time() - began_at) * 1000)'
@@ -182,9 +185,9 @@ def seconds(work: Callable[[], None]) -> float:
 
 
 def plain(markdown: str) -> str:
-    """Take the marks of Markdown away, as a reader would not see them either."""
+    """Remove the markup of Markdown, which a reader does not see either."""
     text = _IMAGE.sub(' ', markdown)
-    # Twice, for a link whose text holds brackets that look like one.
+    # Twice, for links whose text contains brackets that look like a link.
     text = _LINK.sub(r'\1', _LINK.sub(r'\1', text))
     text = _MARKUP.sub(' ', text)
     text = _LINE_MARKS.sub(' ', text)
@@ -215,7 +218,7 @@ def average(scores: Sequence[Score]) -> Score:
 
 
 def documentation_page() -> str:
-    """Make a page of 40 kB with 70 links: navigation, prose, code, a table, notes."""
+    """A page of 40 kB with 70 links: navigation, prose, code, tables, notes."""
     menu = ''.join(f'<li class="item"><a href="/guide/{n}">Chapter {n}</a></li>' for n in range(40))
     section = (
         '<section id="part-{n}"><h2>Part {n}<a class="headerlink" href="#part-{n}">¶</a></h2>'

@@ -1,0 +1,1 @@
+"""The local stack: its start, its calls and its broadcasts."""

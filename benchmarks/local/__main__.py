@@ -1,7 +1,7 @@
 """Measure the local stack: `python -m benchmarks.local [--quick]`.
 
 Runs `silkline up` as a user does, in a temporary directory, and measures it from outside: how long
-it takes to start, what the gateway adds to a call, how many calls it answers, how fast a broadcast
+it takes to start, what the gateway adds to a call, how many calls it answers, how soon a broadcast
 reaches 200 sockets. Prints one line per claim (ok or short), writes `benchmarks/results/local.md`,
 and exits with 1 when a claim falls short. `--quick` measures less and writes nothing.
 """
@@ -79,7 +79,7 @@ def main() -> int:
             RESULTS,
             title='The local stack, measured',
             how='`make bench-local`: client, gateway and Postgres share the machine. Sides of a'
-            ' comparison were measured in turn, in this one run; figures are medians.',
+            ' comparison took turns within one run; figures are medians.',
             versions={
                 'PostgreSQL': release,
                 'Python': platform.python_version(),
@@ -92,12 +92,12 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.local', description=__doc__)
-    parser.add_argument('--quick', action='store_true', help='fewer rounds; writes no page')
+    parser.add_argument('--quick', action='store_true', help='fewer rounds; write no results')
     return parser.parse_args()
 
 
 def measure_starts(report: Report, size: Size, directory: Path) -> None:
-    """Time from the command to the ready line, Python's own start included."""
+    """Time from the command to the ready line, including the start of Python."""
     cold: list[float] = []
     for nth in range(size.cold_starts):
         with run_stack(directory / f'cold-{nth}') as stack:
@@ -113,11 +113,11 @@ def measure_starts(report: Report, size: Size, directory: Path) -> None:
 
 
 def measure_latency(report: Report, size: Size, stack: Stack) -> None:
-    """One caller, in turn: the statement on a psycopg connection, the call over HTTP."""
+    """One caller takes turns: the statement over psycopg, then the call over HTTP."""
     http = HttpCall(stack.variables, FUNCTION)
     times: dict[str, list[float]] = {'psycopg': [], 'gateway': []}
-    with direct_call(stack.variables, FUNCTION) as direct, http.connect() as wire:
-        sides = {'psycopg': direct, 'gateway': wire.call}
+    with direct_call(stack.variables, FUNCTION) as direct, http.connect() as connection:
+        sides = {'psycopg': direct, 'gateway': connection.call}
         for nth in range(size.latency_blocks + 1):
             for name, call in sides.items():
                 block: list[float] = []
@@ -125,7 +125,7 @@ def measure_latency(report: Report, size: Size, stack: Stack) -> None:
                     began_at = time.perf_counter()
                     call()
                     block.append((time.perf_counter() - began_at) * 1000)
-                # The first block only warms up: plans, connections, the processor.
+                # The first block is a warm-up: of plans, connections and the processor.
                 if nth:
                     times[name] += block
     medians = {name: statistics.median(values) for name, values in times.items()}
@@ -149,7 +149,7 @@ def measure_throughput(report: Report, size: Size, stack: Stack) -> None:
 
 
 async def measure_fanout(report: Report, size: Size, stack: Stack) -> None:
-    """From just before the send to each socket's receipt, all clocks being this process's."""
+    """Time from just before the send until each socket has received it, by one clock."""
     idle = memory_megabytes(stack.process)
     async with Audience(stack.variables, SOCKETS) as audience:
         for name, send in (

@@ -1,6 +1,6 @@
-"""One call of a function of the queue, by two ways: a psycopg connection, and HTTP.
+"""One call of a function of the queue, over psycopg and over HTTP.
 
-Owns clients that cost next to nothing, so that what is timed is the server's side.
+Both clients take next to no time, so that what is timed is the server.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LENGTH = b'content-length:'
 
 @contextmanager
 def direct_call(variables: Mapping[str, str], function: str) -> Generator[Callable[[], object]]:
-    """The call on one connection, as the role that the gateway's caller has."""
+    """The call on one connection, with the role that a caller of the gateway has."""
     statement = sql.SQL('select public.{}()').format(sql.Identifier(function))
     with psycopg.connect(variables['SUPABASE_DB_URL'], autocommit=True) as connection:
         connection.execute('set role service_role')
@@ -27,8 +27,8 @@ def direct_call(variables: Mapping[str, str], function: str) -> Generator[Callab
         yield lambda: connection.execute(statement).fetchall()
 
 
-class Wire:
-    """One kept-alive connection."""
+class HttpConnection:
+    """One connection, which is kept alive."""
 
     def __init__(self, stream: socket.socket, request: bytes) -> None:
         self._stream = stream
@@ -40,7 +40,7 @@ class Wire:
         while (needed := bytes_needed(answer)) is None or len(answer) < needed:
             chunk = self._stream.recv(65536)
             if not chunk:
-                raise ConnectionError(f'the gateway hung up after {answer!r}')
+                raise ConnectionError(f'the gateway closed the connection after {answer!r}')
             answer += chunk
         return checked(answer)
 
@@ -65,10 +65,10 @@ class HttpCall:
         self._request = '\r\n'.join(head).encode() + END_OF_HEAD + b'{}'
 
     @contextmanager
-    def connect(self) -> Generator[Wire]:
+    def connect(self) -> Generator[HttpConnection]:
         with socket.create_connection(self._address, timeout=10) as stream:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield Wire(stream, self._request)
+            yield HttpConnection(stream, self._request)
 
     async def calls_per_second(self, connections: int, seconds: float) -> float:
         deadline = time.perf_counter() + seconds
@@ -90,7 +90,7 @@ class HttpCall:
 
 
 def bytes_needed(answer: bytes) -> int | None:
-    """How long the whole answer is, once its head is there."""
+    """The length of the whole answer, once its head has arrived."""
     end = answer.find(END_OF_HEAD)
     if end < 0:
         return None

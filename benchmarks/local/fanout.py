@@ -1,4 +1,4 @@
-"""Sockets that listen to one private topic, and the time a broadcast takes to reach them all."""
+"""Sockets that listen to one private topic, and the time until a broadcast reaches each."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import psycopg
 TOPIC = 'benchmark'
 SECONDS = 30.0
 JOINS_AT_ONCE = 50
-# What a worker publishes each second, in size.
+# As large as what a worker publishes each second.
 PAYLOAD: dict[str, object] = {
     'seq': 1234,
     'pages_done': 1234,
@@ -75,7 +75,7 @@ class Audience:
         )
 
     async def time_delivery(self, send: Callable[[], Awaitable[None]]) -> list[float]:
-        """Send once; answer the milliseconds until each listener had it."""
+        """Send once; return the milliseconds until each listener has received it."""
 
         async def receive(listener: aiohttp.ClientWebSocketResponse) -> float:
             await next_event(listener, 'broadcast')

@@ -1,8 +1,8 @@
 """Measure the queue: `python -m benchmarks.queue [--quick] [--skip-peers]`.
 
 Prints one line per claim (ok or short), writes `benchmarks/results/queue.md`, and exits with 1
-when a claim falls short. `--quick` has a tenth of the rows, fewer rounds and no peers, and
-writes nothing: it finds what has become slow, not how fast things are.
+when a claim falls short. `--quick` uses a tenth of the rows, fewer rounds and no peers, and
+writes nothing: it shows what has become slow, not how fast things are.
 
 Start here: `throughput.py` counts jobs per second, `growth.py` compares small and large tables,
 `fleet.py` counts processor time, `peers/` runs the others.
@@ -86,9 +86,7 @@ def main() -> int:
     if arguments.quick or arguments.skip_peers:
         parts -= {'peers'}
     if 'peers' in parts and not peers.is_installed():
-        sys.exit(
-            'the peers are not installed: start with benchmarks/bench-queue.sh, or --skip-peers'
-        )
+        sys.exit('the peers are not installed: run benchmarks/queue/run.sh, or add --skip-peers')
     report = Report()
     began_at, machine, own = time.monotonic(), machine_seconds(), own_seconds()
     with run_server(arguments.postgres_bin) as postgres:
@@ -96,7 +94,7 @@ def main() -> int:
         versions = {'PostgreSQL': postgres.release, 'Python': platform.python_version()}
     others = machine_seconds() - machine - (own_seconds() - own)
     report.figure(
-        'processor time of others on this machine meanwhile',
+        'processor time of other programs meanwhile',
         max(others, 0) / (time.monotonic() - began_at),
         'cores',
     )
@@ -109,8 +107,8 @@ def main() -> int:
         report.write(
             arguments.output,
             title='The queue, measured',
-            how=f'`{command}`, with fsync and synchronous_commit on. Sides of a ratio were'
-            ' measured in turn, in this one run; figures are medians.',
+            how=f'`{command}`, with fsync and synchronous_commit on. Both sides of a ratio took'
+            ' turns within one run; figures are medians.',
             versions=versions,
             tables=[
                 (
@@ -126,17 +124,23 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.queue', description=__doc__)
     parser.add_argument('--quick', action='store_true', help='a tenth of the rows, no peers')
-    parser.add_argument('--skip-peers', action='store_true', help='only ours and the bare table')
-    parser.add_argument('--only', nargs='+', choices=PARTS, help='some parts; writes no page')
-    parser.add_argument('--postgres-bin', type=Path, help='where another initdb and postgres are')
-    parser.add_argument('--output', type=Path, default=RESULTS, help='where the page is written')
+    parser.add_argument(
+        '--skip-peers', action='store_true', help='only silkline and the bare table'
+    )
+    parser.add_argument(
+        '--only', nargs='+', choices=PARTS, help='only these parts; write no results'
+    )
+    parser.add_argument(
+        '--postgres-bin', type=Path, help='directory of another initdb and postgres'
+    )
+    parser.add_argument('--output', type=Path, default=RESULTS, help='where to write the results')
     return parser.parse_args()
 
 
 def measure(
     postgres: Postgres, report: Report, size: Size, parts: Collection[str]
 ) -> list[Sequence[str]]:
-    """Measure the parts in turn; answer the table of queues."""
+    """Measure the parts in turn; return the rows of the table of queues."""
     queues: list[Sequence[str]] = []
     if 'drain' in parts or 'peers' in parts:
         measure_enqueue(postgres, report, calls=size.enqueue_calls)

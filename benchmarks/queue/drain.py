@@ -1,8 +1,8 @@
-"""Take jobs and finish them, over one or several connections, as fast as the database allows.
+"""Claim and complete jobs, over one or several connections, as fast as the database allows.
 
-Owns the two queues that are compared, ours and the bare table, and the race: each connection is
-a process of its own, all start at one gate, and the rate is jobs over the time from the gate to
-the last one finished. Both sides hold the same payloads and run the same client code; only the
+Owns the two queues that are compared, silkline and the bare table, and the clients: each connection
+is a process, all of them start at one barrier, and the rate is jobs over the time from the barrier
+to the last completion. Both queues hold the same payloads and have the same client code; only the
 SQL differs.
 """
 
@@ -23,7 +23,7 @@ SPAWN = multiprocessing.get_context('spawn')
 CLAIM = 'select id, lease_token, payload from public.claim_crawl_jobs(%s, %s)'
 COMPLETE = 'select command from public.complete_crawl_job(%s)'
 
-# The classic queue: see the research behind the design, "base".
+# The classic queue on one table.
 BARE_TABLE = """
 create table bare_jobs (
   id uuid primary key default gen_random_uuid(),
@@ -61,10 +61,10 @@ BARE_COMPLETE = "update bare_jobs set status = 'completed', completed_at = now()
 
 
 class Queue(Protocol):
-    """Something that jobs can be taken from."""
+    """A queue to claim jobs from."""
 
     def claim(self, connection: Session, worker: UUID, count: int) -> list[UUID]:
-        """Take up to `count` jobs; answer what finishes each of them."""
+        """Claim up to `count` jobs; return what `complete` needs for each of them."""
         ...
 
     def complete(self, connection: Session, handle: UUID) -> None: ...
@@ -86,7 +86,7 @@ class Silkline:
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A plain table, one update to take a job and one to finish it."""
+    """A plain table, with one update to claim a job and one to complete it."""
 
     def claim(self, connection: Session, worker: UUID, count: int) -> list[UUID]:
         assert count == 1
@@ -98,8 +98,8 @@ class Bare:
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
-    """One connection's part of a race."""
+class Drained:
+    """What one connection has drained."""
 
     jobs: int
     began_at: float
@@ -107,36 +107,36 @@ class Leg:
 
 
 def drain(queue: Queue, url: str, *, seconds: float, connections: int = 1, batch: int = 1) -> float:
-    """Claim and complete for some seconds; answer jobs per second."""
-    gate = SPAWN.Barrier(connections)
-    answers: SimpleQueue[Leg] = SPAWN.SimpleQueue()
-    racers = [
-        SPAWN.Process(target=_drain_leg, args=(gate, answers, queue, url, seconds, batch))
+    """Claim and complete for some seconds; return jobs per second."""
+    barrier = SPAWN.Barrier(connections)
+    answers: SimpleQueue[Drained] = SPAWN.SimpleQueue()
+    clients = [
+        SPAWN.Process(target=_drain_connection, args=(barrier, answers, queue, url, seconds, batch))
         for _ in range(connections)
     ]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join()
-        assert racer.exitcode == 0, 'a connection failed; its error is above'
-    legs = [answers.get() for _ in racers]
-    duration = max(leg.ended_at for leg in legs) - min(leg.began_at for leg in legs)
-    return sum(leg.jobs for leg in legs) / duration
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+        assert client.exitcode == 0, 'a connection failed; its error is above'
+    parts = [answers.get() for _ in clients]
+    duration = max(part.ended_at for part in parts) - min(part.began_at for part in parts)
+    return sum(part.jobs for part in parts) / duration
 
 
 def claim_only(queue: Queue, connection: Session, *, calls: int, batch: int) -> float:
-    """Take jobs without finishing them; answer jobs per second."""
+    """Claim jobs without completing them; return jobs per second."""
     worker = uuid4()
     began_at = time.monotonic()
     claimed = sum(len(queue.claim(connection, worker, batch)) for _ in range(calls))
     taken_seconds = time.monotonic() - began_at
-    assert claimed == calls * batch, 'the queue ran dry: enqueue more'
+    assert claimed == calls * batch, 'the queue ran empty: enqueue more'
     return claimed / taken_seconds
 
 
-def _drain_leg(
-    gate: Barrier,
-    answers: 'SimpleQueue[Leg]',
+def _drain_connection(
+    barrier: Barrier,
+    answers: 'SimpleQueue[Drained]',
     queue: Queue,
     url: str,
     seconds: float,
@@ -145,15 +145,15 @@ def _drain_leg(
     worker = uuid4()
     done = 0
     with connect(url) as connection:
-        # Plans are made and catalogues read before the gate opens.
+        # Statements are planned and catalogs read before the barrier.
         for handle in queue.claim(connection, worker, batch):
             queue.complete(connection, handle)
-        gate.wait(START_SECONDS)
+        barrier.wait(START_SECONDS)
         began_at = time.monotonic()
         while time.monotonic() - began_at < seconds:
             handles = queue.claim(connection, worker, batch)
-            assert handles, 'the queue ran dry: enqueue more'
+            assert handles, 'the queue ran empty: enqueue more'
             for handle in handles:
                 queue.complete(connection, handle)
                 done += 1
-        answers.put(Leg(done, began_at, time.monotonic()))
+        answers.put(Drained(done, began_at, time.monotonic()))

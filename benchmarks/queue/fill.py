@@ -1,7 +1,7 @@
-"""What the tables hold before something is timed.
+"""What the tables hold before a measurement.
 
-Millions of rows are written past the triggers, in the shape that the functions leave them in;
-jobs that are drained or raced for go through `enqueue_crawl_jobs` like everybody's.
+Millions of rows are inserted without triggers, as the functions would have left them; jobs that
+are drained are enqueued with `enqueue_crawl_jobs`, like all others.
 """
 
 import itertools
@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 def jobs(count: int, *, priority: int = 0, max_pages: int = 500) -> list[dict[str, object]]:
-    """Describe jobs of a usual size, each on a host that no other job has."""
+    """Jobs of a typical size, each with its own host."""
     return [
         {
             'priority': priority,
@@ -53,7 +53,7 @@ def enqueue(
 def fill_jobs(
     admin: Session, users: Sequence[UUID], *, pending: int, finished: int, waiting: int
 ) -> None:
-    """Write jobs of several users: in the line, ended, and waiting out a backoff ahead of it."""
+    """Insert jobs of several users: pending, ended, and in backoff ahead of the pending ones."""
     with admin.transaction():
         admin.execute('set local session_replication_role = replica')
         admin.execute(
@@ -107,7 +107,7 @@ def fill_jobs(
 
 
 def fill_frontier(admin: Session, job_id: UUID, count: int) -> None:
-    """Give a job URLs that wait to be fetched; `url_key` of the nth is the md5 of job and n."""
+    """Give a job pending URLs; the `url_key` of the nth is the MD5 of job and n."""
     with admin.transaction():
         admin.execute('set local session_replication_role = replica')
         admin.execute(
@@ -129,7 +129,7 @@ def fill_frontier(admin: Session, job_id: UUID, count: int) -> None:
 
 
 def words(seed: int) -> Iterator[str]:
-    """Words that compress about as well as prose, the same in each run."""
+    """Words that compress about as well as prose, the same in every run."""
     state = seed
     while True:
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64

@@ -1,8 +1,8 @@
 """What a thousand workers cost the database while there is nothing to claim.
 
-Each worker holds one to five jobs, heartbeats every 10 s and polls every 5 s. Their calls come
-over a pool of connections, as through PostgREST, at the rate of the whole fleet. The figure is
-the processor time of all processes of the server over the time that went by.
+Each worker holds one to five jobs, sends a heartbeat every 10 s and polls every 5 s. The calls go
+through a pool of connections, as through PostgREST, at the rate of the whole fleet. The figure is
+the processor time of all server processes over the elapsed time.
 """
 
 import json
@@ -62,7 +62,7 @@ def measure_fleet(postgres: Postgres, report: Report, *, scale: int, seconds: fl
             for worker, size in zip(workers, sizes, strict=True)
         ]
         assert sum(len(member.tokens) for member in fleet) == sum(sizes)
-        # Spread as in the long run: the reaper's look at each lease falls into the window.
+        # Spread as in a long-running fleet, so that some leases are checked while it is measured.
         admin.execute(
             "update public.crawl_jobs set lease_check_at = now() + random() * interval '2 min'"
             ' where lease_check_at is not null'
@@ -70,16 +70,16 @@ def measure_fleet(postgres: Postgres, report: Report, *, scale: int, seconds: fl
         tidy(admin, 'public.crawl_jobs', 'public.crawl_workers')
 
     warm_up = 2.0
-    gate = SPAWN.Barrier(PROCESSES + 1)
+    barrier = SPAWN.Barrier(PROCESSES + 1)
     answers: SimpleQueue[int] = SPAWN.SimpleQueue()
     parts = [fleet[nth::PROCESSES] for nth in range(PROCESSES)]
     clients = [
-        SPAWN.Process(target=_run_part, args=(gate, answers, url, part, warm_up + seconds + 1))
+        SPAWN.Process(target=_run_part, args=(barrier, answers, url, part, warm_up + seconds + 1))
         for part in parts
     ]
     for client in clients:
         client.start()
-    gate.wait(60)
+    barrier.wait(60)
     time.sleep(warm_up)
     began_at, used = time.monotonic(), processor_seconds(postgres.pid)
     time.sleep(seconds)
@@ -90,13 +90,13 @@ def measure_fleet(postgres: Postgres, report: Report, *, scale: int, seconds: fl
     calls = sum(answers.get() for _ in clients)
     rate = calls / (warm_up + seconds + 1)
     wanted = WORKERS / HEARTBEAT_SECONDS + WORKERS / POLL_SECONDS
-    assert rate > 0.97 * wanted, f'{rate:.0f} calls/s came through, not {wanted:.0f}'
+    assert rate > 0.97 * wanted, f'only {rate:.0f} calls/s were made, not {wanted:.0f}'
     report.figure(f'calls of {WORKERS:,} workers', rate, 'calls/s')
     report.at_most(f'database CPU of {WORKERS:,} workers', cores, 1, 'cores')
 
 
 def _run_part(
-    gate: Barrier,
+    barrier: Barrier,
     answers: 'SimpleQueue[int]',
     url: str,
     fleet: Sequence[Member],
@@ -114,7 +114,7 @@ def _run_part(
     ]
     for thread in threads:
         thread.start()
-    gate.wait(60)
+    barrier.wait(60)
     ready.wait(60)
     for thread in threads:
         thread.join()
@@ -130,9 +130,9 @@ def _run_connection(
     seconds: float,
 ) -> None:
     about = json.dumps({'hostname': 'bench', 'version': '1', 'slots': 5, 'kinds': ['crawl']})
-    # Within a heartbeat's time each worker beats once and polls twice, spread evenly.
-    beats_per_cycle = round(HEARTBEAT_SECONDS / POLL_SECONDS)
-    turns = [(member, call) for call in range(1 + beats_per_cycle) for member in fleet]
+    # Between two heartbeats each worker polls twice, evenly spread.
+    polls_per_cycle = round(HEARTBEAT_SECONDS / POLL_SECONDS)
+    turns = [(member, call) for call in range(1 + polls_per_cycle) for member in fleet]
     random.shuffle(turns)
     pause = HEARTBEAT_SECONDS / len(turns)
     with connect(url) as connection:

@@ -1,7 +1,7 @@
-"""Whether the cost is flat: claim, heartbeat and checkpoint while the tables grow.
+"""Whether claim, heartbeat and checkpoint take the same time as the tables grow.
 
-The same call is timed against a small and a large database (or frontier) in turn. Also whose
-turn it is: one user's long line beside another's single job.
+The same call is timed on a small and on a large database (or frontier), in turn. Also fairness:
+a single job of one user next to very many of another.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ USERS = 20
 FEW = 1_000
 BLOCK = 20
 LEASES = 100
-BEATS = 40
+HEARTBEATS = 40
 PAGES = 100
 LINKS = 2_000
 PAGE_BYTES = 8_000
@@ -49,7 +49,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def measure_claim(postgres: Postgres, report: Report, *, scale: int, blocks: int) -> None:
-    """Time single claims in turn on 1,000 jobs and on a full table."""
+    """Time single claims on 1,000 jobs and on a full table, in turn."""
     for name in ('small', 'large'):
         make_database(postgres, name)
         with administer(postgres, name) as admin:
@@ -68,7 +68,7 @@ def measure_claim(postgres: Postgres, report: Report, *, scale: int, blocks: int
         connect(role_url(postgres, 'small', 'service_role')) as small,
         connect(role_url(postgres, 'large', 'service_role')) as large,
     ):
-        # The first block only warms up.
+        # The first block is a warm-up.
         for block in range(blocks + 1):
             for name, session in (('small', small), ('large', large)):
                 handles, seconds = _claim_block(queue, session)
@@ -114,7 +114,7 @@ def measure_heartbeat(postgres: Postgres, report: Report) -> None:
         assert len(tokens) == LEASES
         service.execute(HEARTBEAT, [uuid4(), [], about])
         before = _updates(admin, service)
-        for _ in range(BEATS):
+        for _ in range(HEARTBEATS):
             began_at = time.perf_counter()
             rows = service.execute(HEARTBEAT, [worker, tokens, about]).fetchall()
             taken.append(1000 * (time.perf_counter() - began_at))
@@ -125,7 +125,7 @@ def measure_heartbeat(postgres: Postgres, report: Report) -> None:
         )
         for token in tokens:
             Silkline().complete(service, token)
-    assert updates == BEATS * LEASES, updates
+    assert updates == HEARTBEATS * LEASES, updates
     report.figure(f'heartbeat of {LEASES} leases', taken, 'ms')
     report.at_most(
         f'heartbeat of {LEASES} leases, one statement', statistics.median(taken), 5, 'ms'
@@ -146,7 +146,7 @@ def _updates(admin: Session, service: Session) -> tuple[int, int]:
 
 
 def measure_fairness(postgres: Postgres, report: Report, *, jobs: int, trials: int) -> None:
-    """Let users with one job each join database `large` behind one user's long line."""
+    """Enqueue one job each for new users in `large`, behind very many jobs of one user."""
     worker = uuid4()
     positions: list[float] = []
     with (
@@ -174,7 +174,7 @@ def _claim_owner(service: Session, worker: UUID) -> UUID:
 def measure_checkpoint(postgres: Postgres, report: Report, *, scale: int, rounds: int) -> None:
     """Time the same checkpoint of a job with 1,000 URLs and of one with very many, in turn.
 
-    Half of the links are known. A small frontier is used once, so that it stays small.
+    Half of the links are already known. Each small frontier is used once, so that it stays small.
     """
     warm_up = 3
     make_database(postgres, 'checkpoint')
@@ -215,7 +215,7 @@ def measure_checkpoint(postgres: Postgres, report: Report, *, scale: int, rounds
 
 
 class Crawl:
-    """A crawl that always has a hundred URLs in flight."""
+    """A crawl that always has a hundred leased URLs."""
 
     def __init__(self, service: Session, job_id: UUID, token: UUID, size: int) -> None:
         self.service = service
@@ -229,7 +229,7 @@ class Crawl:
         self._send({})
 
     def checkpoint(self) -> float:
-        """Hand in what is in flight, with links; answer how many seconds that took."""
+        """Finish the leased URLs, with new links; return how many seconds it took."""
         finished = [self._finish(url_key) for url_key in self.leased]
         known = random.sample(range(1, self.size + 1), min(LINKS // 2, self.size))
         links = [self._link(number) for number in known]
@@ -248,7 +248,7 @@ class Crawl:
         answer = row[0]
         assert isinstance(answer, dict)
         self.leased = [task['url_key'] for task in answer['tasks']]
-        assert len(self.leased) == PAGES, f'{len(self.leased)} URLs came for {PAGES}'
+        assert len(self.leased) == PAGES, f'got {len(self.leased)} URLs, not {PAGES}'
         return seconds
 
     def _finish(self, url_key: str) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""How many jobs per second: enqueue, drain beside the bare table, connections, batches.
+"""Jobs per second: enqueue, drain next to the bare table, by connections and by batches.
 
-Rounds go in turn over all sides, so that a slow moment of the machine hits each of them, and a
-ratio is the median of the rounds' own ratios.
+Each round measures all sides, so that a slow moment of the machine affects all of them, and a
+ratio is the median of the ratios of the rounds.
 """
 
 import json
@@ -44,14 +44,14 @@ def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
 
 
 def measure_enqueue(postgres: Postgres, report: Report, *, calls: int) -> None:
-    """Fill database `drain`: each call is another user's, signed in, with the usual quotas."""
+    """Fill database `drain`: each call is by another signed-in user, with the usual quotas."""
     make_database(postgres, 'drain')
     with (
         administer(postgres, 'drain') as admin,
         connect(role_url(postgres, 'drain', 'authenticated')) as session,
     ):
         rates = [_enqueue_as(session, user) for user in sign_up(admin, calls + 1)][1:]
-        # From here on jobs come by the ten thousand from one user.
+        # From here on, one user enqueues tens of thousands of jobs.
         lift_quotas(admin)
         keep_leases(admin)
     report.figure(f'enqueue_crawl_jobs, {CALL:,} jobs a call', rates, 'jobs/s')
@@ -72,9 +72,9 @@ def _enqueue_as(session: Session, user: UUID) -> float:
 def measure_drain(
     postgres: Postgres, report: Report, *, rounds: int, seconds: float, only_claims: bool
 ) -> list[Sequence[str]]:
-    """Compare with the bare table; answer rows for the table of queues.
+    """Compare with the bare table; return rows for the table of queues.
 
-    With `only_claims` what no claim is about is left out, and so is the table.
+    With `only_claims`, only what a claim needs is measured, and there are no rows.
     """
     jobs = int(rounds * seconds * 8_000)
     make_empty_database(postgres, 'bare')
@@ -156,7 +156,7 @@ def measure_batches(postgres: Postgres, report: Report, *, rounds: int) -> None:
         for _ in range(rounds + 1):
             singly.append(claim_only(queue, service, calls=CLAIM_CALLS, batch=1))
             in_tens.append(claim_only(queue, service, calls=CLAIM_CALLS, batch=BATCH))
-    # The first round only warms up.
+    # The first round is a warm-up.
     singly, in_tens = singly[1:], in_tens[1:]
     report.figure('claimed singly', singly, 'jobs/s')
     report.figure(f'claimed in batches of {BATCH}', in_tens, 'jobs/s')
@@ -168,7 +168,7 @@ def measure_batches(postgres: Postgres, report: Report, *, rounds: int) -> None:
 def measure_peers(
     postgres: Postgres, report: Report, *, rounds: int, seconds: float
 ) -> list[Sequence[str]]:
-    """Drain each peer by one and by four workers; answer rows for the table of queues."""
+    """Drain each peer with one and with four workers; return rows for the table of queues."""
     ours_url = role_url(postgres, 'drain', 'service_role')
     with administer(postgres, 'drain') as admin, connect(ours_url) as service:
         [user] = sign_up(admin)

@@ -1,0 +1,1 @@
+"""What several benchmarks need: reports, Postgres servers, local stacks."""

@@ -1,7 +1,7 @@
-"""What was measured: one line per claim, and the page that keeps them.
+"""What was measured: one printed line per claim, and the results page.
 
-Owns the wording and the Markdown. It judges a figure against its target and knows nothing of how
-the figure came about.
+Owns the wording and the Markdown. It compares a figure with its target, and does not know how the
+figure was measured.
 """
 
 import os
@@ -23,7 +23,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Report:
-    """Collects claims and figures, and prints each as it comes."""
+    """Collects claims and figures, and prints each one at once."""
 
     claims: list[Claim] = field(default_factory=list[Claim])
     figures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -35,7 +35,7 @@ class Report:
         self._judge(what, f'>= {number(target, unit)}', number(figure, unit), figure >= target)
 
     def figure(self, name: str, values: float | Sequence[float], unit: str = '') -> None:
-        """Keep what lies behind a claim: one value, or the median and range of several."""
+        """Add a figure behind a claim: one value, or the median and range of several."""
         if isinstance(values, Sequence):
             low, middle, high = min(values), statistics.median(values), max(values)
             text = f'{number(middle, unit)} [{number(low)} to {number(high)}, n={len(values)}]'
@@ -62,7 +62,7 @@ class Report:
         versions: Mapping[str, str],
         tables: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Write the page: `how` it was measured, the claims, more tables by title, the figures."""
+        """Write the page: how it was measured, the claims, further tables by title, the figures."""
         path.parent.mkdir(parents=True, exist_ok=True)
         now = datetime.now(UTC)
         claims = [
@@ -87,7 +87,7 @@ class Report:
 
 
 def number(value: float, unit: str = '') -> str:
-    """Write three digits, more only left of the point."""
+    """Three significant digits, or more if they are left of the point."""
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
     text = f'{value:,.{digits}f}'
     if '.' in text:

@@ -1,8 +1,8 @@
-"""The one server that everything is measured on, and the databases in it.
+"""The Postgres server of a benchmark, and the databases in it.
 
-Owns starting it with durable settings, making a migrated database with users in it, opening
-sessions as the roles that call in production, and adding up the processor time that the server
-has used. What the tables hold is `fill.py`'s.
+Starts it with durable settings, creates migrated databases with users, opens sessions with the
+roles that production uses, and adds up the processor time of the server. What the tables hold is
+left to `queue/fill.py`.
 """
 
 import os
@@ -34,7 +34,7 @@ Session = psycopg.Connection[tuple[object, ...]]
 
 @contextmanager
 def run_server(binaries: Path | None = None) -> Generator[Postgres]:
-    """Run a server over a directory of its own, gone afterwards."""
+    """Run a server in a temporary directory."""
     with (
         TemporaryDirectory(prefix='silkline-bench-') as directory,
         Postgres(Path(directory) / 'server', binaries=binaries, settings=SETTINGS) as postgres,
@@ -45,12 +45,12 @@ def run_server(binaries: Path | None = None) -> Generator[Postgres]:
 
 
 def make_database(postgres: Postgres, name: str) -> None:
-    """Make a database as a project has it after `supabase db push`."""
+    """Create a database like that of a project after `supabase db push`."""
     _make_database(postgres, name, template=TEMPLATE)
 
 
 def make_empty_database(postgres: Postgres, name: str) -> None:
-    """Make a database that knows nothing of Supabase, in place of one of that name."""
+    """Create a database without anything of Supabase; replaces one of that name."""
     _make_database(postgres, name, template='template1')
 
 
@@ -64,19 +64,17 @@ def _make_database(postgres: Postgres, name: str, *, template: str) -> None:
 
 
 def administer(postgres: Postgres, database: str) -> Session:
-    """Open a session that may do anything."""
+    """Open a session as superuser."""
     return psycopg.connect(postgres.url(database, SUPERUSER), autocommit=True)
 
 
 def role_url(postgres: Postgres, database: str, role: str) -> str:
-    """Where to connect to act as a role of the API, by the login that PostgREST has."""
+    """The URL to connect with a role of the API, through the login of PostgREST."""
     return f'{postgres.url(database, "authenticator")}&options=-c%20role%3D{role}'
 
 
 def connect(url: str) -> Session:
-    """Open a session as the measured code does: one statement is one transaction, and it is
-    prepared on the server at its first use.
-    """
+    """Open a session like the measured code: autocommit, statements prepared at first use."""
     connection = psycopg.connect(url, autocommit=True)
     connection.prepare_threshold = 0
     return connection
@@ -96,21 +94,19 @@ def lift_quotas(connection: Session) -> None:
 
 
 def keep_leases(connection: Session) -> None:
-    """Let no lease go stale: jobs that a measurement leaves claimed are not to be reaped in the
-    next one.
-    """
+    """Let no lease become stale: the next measurement must not reap claimed jobs of this one."""
     connection.execute('update public.crawl_settings set stale_after_seconds = 86400 where id')
 
 
 def tidy(connection: Session, *tables: LiteralString) -> None:
-    """Leave nothing for autovacuum or a checkpoint to do while something is timed."""
+    """Vacuum and checkpoint now, so that neither happens during a measurement."""
     for table in tables:
         connection.execute(sql.SQL('vacuum (analyze) {}').format(sql.SQL(table)))
     connection.execute('checkpoint')
 
 
 def machine_seconds() -> float:
-    """Processor time that all processes of the machine have used since it started."""
+    """Processor time of all processes since the machine started."""
     fields = Path('/proc/stat').read_text().split('\n', 1)[0].split()[1:]
     user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(int, fields[:7])
     ticks = user + nice + system + interrupts + soft_interrupts
@@ -118,17 +114,17 @@ def machine_seconds() -> float:
 
 
 def own_seconds() -> float:
-    """Processor time of this process and of those it has started and that have ended."""
+    """Processor time of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def processor_seconds(postmaster: int) -> float:
-    """Sum the processor time of a server's processes, those that have ended included."""
+    """Processor time of all processes of a server, including those that have ended."""
     ticks = 0
     for entry in Path('/proc').glob('[0-9]*/stat'):
         try:
-            # The name, in parentheses, may hold spaces: fields are counted after it.
+            # The name, in parentheses, may contain spaces: fields are counted after it.
             fields = entry.read_text().rpartition(')')[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue

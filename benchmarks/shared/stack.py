@@ -1,4 +1,4 @@
-"""A local stack, started as a user starts it, for the benchmarks that need one."""
+"""A local stack for the benchmarks that need one, started as a user starts it."""
 
 import os
 import signal
@@ -31,13 +31,13 @@ def run_stack(directory: Path) -> Generator[Stack]:
     )
     try:
         assert process.stderr is not None
-        said: list[str] = []
+        output: list[str] = []
         for line in process.stderr:
-            said.append(line)
+            output.append(line)
             if 'ready in' in line:
                 break
         else:
-            sys.exit('silkline up failed:\n' + ''.join(said))
+            sys.exit('silkline up failed:\n' + ''.join(output))
         seconds = time.perf_counter() - began_at
         lines = (directory / 'env').read_text().splitlines()
         yield Stack(process.pid, dict(line.split('=', 1) for line in lines), seconds)

@@ -1,0 +1,1 @@
+"""The worker: latency, cancellation, memory, many small jobs."""

@@ -32,9 +32,9 @@ from benchmarks.worker.site import NETWORK, Site
 RESULTS = ROOT / 'benchmarks/results/worker.md'
 SECONDS = 300.0
 SETTLE_SECONDS = 1.0
-# Until a worker has a process ready for its next job.
+# Time for a worker to have a process ready for the next job.
 REST_SECONDS = 1.0
-# Until a job that runs has its pages open.
+# Time for a running job to have its page open.
 CANCEL_AFTER_SECONDS = 0.2
 
 
@@ -48,12 +48,12 @@ class Size:
 
 
 FULL = Size(jobs=1000, slots=50, latencies=100, cancels=50, idle_seconds=90)
-QUICK = Size(jobs=100, slots=50, latencies=10, cancels=5, idle_seconds=15)
+QUICK = Size(jobs=100, slots=50, latencies=10, cancels=5, idle_seconds=12)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.worker', description=__doc__)
-    parser.add_argument('--quick', action='store_true', help='less of everything; writes no page')
+    parser.add_argument('--quick', action='store_true', help='measure less; write no results')
     is_quick = parser.parse_args().quick
     size = QUICK if is_quick else FULL
     report = Report()
@@ -77,7 +77,7 @@ def main() -> int:
 def measure(report: Report, size: Size, stack: Stack, site: Site, directory: Path) -> str:
     url = stack.variables['SUPABASE_DB_URL'].replace('//postgres:', f'//{SUPERUSER}:', 1)
     with psycopg.connect(url, autocommit=True) as connection:
-        # So that calls of functions are counted.
+        # Postgres then counts the calls of functions.
         connection.execute("alter system set track_functions = 'pl'")
         connection.execute('select pg_reload_conf()')
         with run_worker(stack, directory, slots=4) as process:
@@ -133,11 +133,11 @@ def measure_latency(
         began_at = time.perf_counter()
         [job] = enqueue(connection, [site.url('/')])
         wait_until_ended(connection, [job])
-        # The first ones wait for the worker to start.
+        # The first ones include the start of the worker.
         if nth >= 2:
             times.append((time.perf_counter() - began_at) * 1000)
     report.at_most(f'enqueue to the end of {name}, p50', statistics.median(times), 300, 'ms')
-    # A wake-up in vain would cost a whole poll.
+    # A missed wake-up would cost a whole poll interval.
     report.at_most(f'enqueue to the end of {name}, longest', max(times), 1000, 'ms')
     report.figure(f'enqueue to the end of {name}', times, 'ms')
 
@@ -148,7 +148,7 @@ def measure_cancel(
     """From the cancellation to the end of the process, which waits for a page."""
     times: list[float] = []
     for _ in range(count):
-        # The one that waits is the one that gets the job.
+        # The process that waits now gets the job.
         wait_until(lambda: len(children(process)) == 1)
         [runner] = children(process)
         [job] = enqueue(connection, [site.url('/never')])
@@ -158,7 +158,7 @@ def measure_cancel(
         connection.execute('select public.cancel_crawl_job(%s)', [job])
         wait_until(lambda: not is_alive(runner))  # noqa: B023
         times.append((time.perf_counter() - began_at) * 1000)
-    # Of fifty, the longest is the 99th percentile.
+    # The longest of fifty is the 99th percentile.
     report.at_most(f'cancel to the end of the process, longest of {count}', max(times), 2000, 'ms')
     report.figure('cancel to the end of the process', times, 'ms')
 
@@ -166,7 +166,7 @@ def measure_cancel(
 def measure_idle(
     report: Report, connection: psycopg.Connection, process: int, seconds: float
 ) -> None:
-    """Calls while nothing happens, after it has been so for a while."""
+    """Calls of a worker that has been idle for a while."""
     time.sleep(seconds * 2 / 3)
     report.at_most('memory of an idle worker', memory_megabytes(process), 60, 'MB')
     before = calls(connection)
@@ -202,7 +202,7 @@ def measure_jobs(
         wait_until_ended(connection, jobs)
         seconds = time.perf_counter() - began_at
         time.sleep(SETTLE_SECONDS)
-        # One waits for the next job.
+        # One process waits for the next job.
         report.at_most(f'child processes left after {size.jobs} jobs', len(children(process)), 1)
         grown = descriptors(process) - before
         report.at_most(f'descriptors grown by, after {size.jobs} jobs', grown, 0)
@@ -217,7 +217,7 @@ def measure_jobs(
 
 
 def children(process: int) -> list[str]:
-    """Alive or not yet reaped."""
+    """The children of a process, zombies included."""
     path = Path(f'/proc/{process}/task/{process}/children')
     return path.read_text().split()
 
@@ -230,7 +230,7 @@ def is_alive(process: str) -> bool:
 
 
 def descriptors(process: int) -> int:
-    """Open files, without the sockets of API calls, which come and go."""
+    """Open files, without sockets: those of API calls come and go."""
     links = [os.readlink(path) for path in Path(f'/proc/{process}/fd').iterdir()]
     return sum(not link.startswith('socket:') for link in links)
 
@@ -256,11 +256,11 @@ def wait_until_ended(connection: psycopg.Connection, jobs: Sequence[str]) -> Non
     )
 
 
-def wait_until(is_so: Callable[[], bool], *, pause_seconds: float = 0.005) -> None:
+def wait_until(condition: Callable[[], bool], *, pause_seconds: float = 0.005) -> None:
     deadline = time.perf_counter() + SECONDS
-    while not is_so():
+    while not condition():
         if time.perf_counter() > deadline:
-            sys.exit(f'something did not happen in {SECONDS:g} s')
+            sys.exit(f'gave up waiting after {SECONDS:g} s')
         time.sleep(pause_seconds)
 
 

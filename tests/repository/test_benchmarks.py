@@ -1,4 +1,4 @@
-"""The short form of the benchmarks: what must not grow does not, on any machine."""
+"""The benchmarks with --quick: they run, and the claims hold that do not depend on the machine."""
 
 import os
 import re
@@ -18,7 +18,7 @@ def has_nginx() -> bool:
 
 
 def judge(module: str, *words: str) -> dict[str, str]:
-    """Run a benchmark; answer ok or short by claim."""
+    """Run a benchmark; returns ok or short by claim."""
     run = subprocess.run(
         [sys.executable, '-m', module, '--quick', *words],
         cwd=ROOT,
@@ -32,10 +32,10 @@ def judge(module: str, *words: str) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
-def test_claims_do_not_grow_with_the_queue_and_a_large_fleet_takes_little() -> None:
+def test_claims_do_not_slow_down_with_the_queue_and_a_large_fleet_costs_little() -> None:
     claims = judge('benchmarks.queue', '--only', 'claim', 'fleet')
 
-    # Times in milliseconds depend on the machine; these do not.
+    # Milliseconds depend on the machine; these do not.
     assert claims.get('claim at 100,000 pending, of 1,000') == 'ok'
     assert claims.get('heartbeat: updates that touch no index') == 'ok'
     assert claims.get('database CPU of 1,000 workers') == 'ok'
@@ -57,7 +57,7 @@ def test_the_local_stack_is_measured() -> None:
 
 
 @pytest.mark.timeout(240)
-def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
+def test_the_worker_is_measured_and_completes_its_jobs() -> None:
     claims = judge('benchmarks.worker')
 
     assert set(claims) == {
@@ -80,11 +80,11 @@ def test_the_worker_is_measured_and_completes_what_it_is_given() -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.skipif(not has_nginx(), reason='no nginx: scripts/install-nginx.sh gets it')
+@pytest.mark.skipif(not has_nginx(), reason='nginx is missing: scripts/install-nginx.sh unpacks it')
 def test_the_crawler_is_measured_and_misses_no_page() -> None:
     claims = judge('benchmarks.crawl', '--skip-peers')
 
-    # Of 300 pages the most is start-up: how fast it is, the full form says.
+    # Most of the time of 300 pages is start-up: only the full run measures the speed.
     assert claims.get('pages that differ from those of the site') == 'ok'
     assert claims.get('peak memory of the runner') == 'ok'
 
@@ -92,5 +92,5 @@ def test_the_crawler_is_measured_and_misses_no_page() -> None:
 def test_the_extractor_is_measured() -> None:
     claims = judge('benchmarks.extract')
 
-    # Without the articles, which are no part of this repository, only times are measured.
+    # The articles are not in the repository: without them only times are measured.
     assert claims.get('F1 of the main content of real articles', 'ok') == 'ok'

@@ -1,9 +1,9 @@
-"""Other crawlers over the same site, each in a process of its own on the crawler's core.
+"""Other crawlers on the same site, each in its own process on the crawler's core.
 
-A runner is called with the start URL and a file, crawls with 16 requests at a time and no delay,
-and writes `{"urls", "peak_kilobytes"}` to the file: the pages it found, by their addresses after
-redirects. Its time is taken from outside, from the start of the process to its end. They run in
-`.venv-bench-crawl`, which `bench-crawl.sh` makes.
+A `run_*.py` program gets the start URL and a file, crawls with 16 requests at a time and no delay,
+and writes `{"urls", "peak_kilobytes"}` to the file: the pages it found, by their URLs after
+redirects. It is timed from outside, from the start of the process to its end. The programs run in
+`.venv-bench-crawl`, which `run.sh` creates.
 """
 
 import json
@@ -28,7 +28,7 @@ class Peer:
     package: str
     how: str
     program: str
-    # How often it is run in the full form; the slow ones less.
+    # How often it is run without --quick; slow ones less often.
     rounds: int
     keeps_queue: bool = False
 
@@ -66,14 +66,14 @@ def is_installed() -> bool:
 
 
 def version_of(package: str) -> str:
-    """The version that is installed."""
+    """The installed version."""
     code = f'import importlib.metadata as m; print(m.version({package!r}))'
     shown = subprocess.run([PYTHON, '-c', code], capture_output=True, text=True, check=True)
     return shown.stdout.strip()
 
 
 def run_peer(peer: Peer, url: str, *, directory: Path, core: int) -> PeerRun:
-    """Crawl with a peer, on one core; `directory` is new."""
+    """Crawl with a peer, on one core; `directory` must not exist yet."""
     directory.mkdir()
     output = directory / 'result.json'
     words = [str(directory / 'queue')] if peer.keeps_queue else []
@@ -86,13 +86,13 @@ def run_peer(peer: Peer, url: str, *, directory: Path, core: int) -> PeerRun:
             stdout=errors,
             stderr=errors,
         )
-        # Not wait(): only this call tells the processor time of one child.
+        # Not wait(): only this call returns the processor time of a single child.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began_at
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode or not output.exists():
-        said = (directory / 'errors').read_text()[-2000:]
-        raise RuntimeError(f'{peer.name} ended with {process.returncode}:\n{said}')
+        output_tail = (directory / 'errors').read_text()[-2000:]
+        raise RuntimeError(f'{peer.name} exited with {process.returncode}:\n{output_tail}')
     result = json.loads(output.read_text())
     return PeerRun(
         paths=paths_of(result['urls']),
@@ -103,5 +103,5 @@ def run_peer(peer: Peer, url: str, *, directory: Path, core: int) -> PeerRun:
 
 
 def paths_of(urls: Sequence[str]) -> frozenset[str]:
-    """What is left when the name of the host is taken away, which differs from run to run."""
+    """URLs without their host, which differs from run to run."""
     return frozenset(urlsplit(url).path for url in urls)

@@ -1,4 +1,4 @@
-"""What every peer writes at its end, and the concurrency that all are given."""
+"""What every peer program shares: its concurrency, and the file it writes at its end."""
 
 import json
 from collections.abc import Collection

@@ -3,7 +3,7 @@
 Protocol: see `__init__.py`.
 """
 
-# The packages are in .venv-bench-crawl, where no checker looks.
+# The packages are in .venv-bench-crawl, which the type checker does not see.
 # pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false
 

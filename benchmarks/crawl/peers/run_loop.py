@@ -1,10 +1,10 @@
-"""The floor: a bare loop that fetches, decodes, lists links and forgets nothing it has seen.
+"""The lower bound: a bare loop that fetches, decodes, lists links and remembers seen URLs.
 
-No robots.txt, no checks, no record of a page but its address and title, nothing on disk.
+No robots.txt, no checks, nothing stored about a page but its URL and title, nothing on disk.
 Protocol: see `__init__.py`.
 """
 
-# The packages are in .venv-bench-crawl, where no checker looks.
+# The packages are in .venv-bench-crawl, which the type checker does not see.
 # pyright: reportMissingImports=false
 
 import asyncio
@@ -32,13 +32,13 @@ async def crawl(start: str) -> dict[str, str]:
             url = await ready.get()
             async with session.get(url) as response:
                 if response.status == 200:
-                    # The address after redirects.
+                    # The URL after redirects.
                     url = str(response.url)
                     seen.add(url)
                     html = await response.text('utf-8')
                     document: Any = turbohtml.parse(html, positions=False)
                     titles[url] = document.find('title').text
-                    # Distinct ones first: every other step is paid per link.
+                    # Distinct links only: every further step costs time per link.
                     for href in set(document.xpath('//a/@href')):
                         link = href.partition('#')[0]
                         if link.startswith('/'):
@@ -54,7 +54,7 @@ async def crawl(start: str) -> dict[str, str]:
     async with aiohttp.ClientSession(connector=connector) as session:
         workers = [asyncio.ensure_future(work(session)) for _ in range(CONCURRENCY)]
         everything = asyncio.ensure_future(ready.join())
-        # A worker that fails ends all: it would be missed for ever.
+        # If one worker fails, all end: join() would wait forever for its URL.
         done, _ = await asyncio.wait([*workers, everything], return_when=asyncio.FIRST_COMPLETED)
         for future in done:
             future.result()

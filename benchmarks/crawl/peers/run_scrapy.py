@@ -1,10 +1,10 @@
-"""Scrapy as its tutorial has it: a CrawlSpider that follows all links of the host.
+"""Scrapy as in its tutorial: a CrawlSpider that follows all links of the host.
 
-With a third argument the queue is kept in that directory (JOBDIR). Obeys robots.txt. Protocol: see
-`__init__.py`.
+With a third argument its queue is stored in that directory (JOBDIR). Obeys robots.txt. Protocol:
+see `__init__.py`.
 """
 
-# The packages are in .venv-bench-crawl, where no checker looks.
+# The packages are in .venv-bench-crawl, which the type checker does not see.
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 import sys

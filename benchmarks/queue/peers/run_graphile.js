@@ -1,11 +1,11 @@
 // Drain graphile-worker's queue with its own worker. Protocol: see __init__.py.
 
 import { Logger, makeWorkerUtils, run } from 'graphile-worker'
-import { Count, gate } from './work.js'
+import { Count, waitForStart } from './work.js'
 
 const [command, url, number, tuning] = process.argv.slice(2)
 const logger = new Logger(() => () => {})
-// Its documented batching, or ten jobs at a time and the rest as it comes.
+// Its documented batching, or ten jobs at a time and defaults otherwise.
 const settings =
   tuning === 'batched'
     ? { concurrentJobs: 24, localQueue: { size: 500 }, completeJobBatchDelay: 0, maxPoolSize: 30 }
@@ -23,7 +23,7 @@ if (command === 'prepare') {
   }
   await utils.release()
 } else {
-  await gate()
+  await waitForStart()
   const count = new Count(Number(number))
   await run({
     preset: { worker: { connectionString: url, ...settings } },

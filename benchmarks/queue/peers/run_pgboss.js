@@ -1,7 +1,7 @@
 // Drain pg-boss's queue with its own worker. Protocol: see __init__.py.
 
 import { PgBoss } from 'pg-boss'
-import { Count, gate } from './work.js'
+import { Count, waitForStart } from './work.js'
 
 const [command, url, number] = process.argv.slice(2)
 const boss = new PgBoss({
@@ -25,7 +25,7 @@ if (command === 'prepare') {
   await boss.stop({ graceful: false })
   process.exit(0)
 } else {
-  await gate()
+  await waitForStart()
   const count = new Count(Number(number))
   // Its default is one job per poll of two seconds.
   await boss.work('noop', { batchSize: 100, burstWhenBatchFull: true }, async (jobs) => {

@@ -1,6 +1,6 @@
 """Drain pgqueuer's queue with its own worker. Protocol: see `__init__.py`."""
 
-# The packages are in .venv-bench, where no checker looks.
+# The packages are in .venv-bench, which the type checker does not see.
 # pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false
 
@@ -54,15 +54,15 @@ async def work(url: str, seconds: float) -> None:
 
 
 async def watch(begun: list[float]) -> None:
-    """Report when nothing has come for a while: the worker itself waits for more."""
-    while not begun or time.time() - begun[-1] < 1:  # noqa: ASYNC110 - the clock is no event
+    """Report when no job has started for a second: the worker itself keeps waiting."""
+    while not begun or time.time() - begun[-1] < 1:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.1)
     report(begun)
 
 
 def report(begun: list[float]) -> None:
     print(json.dumps({'jobs': len(begun), 'first': begun[0], 'last': begun[-1]}), flush=True)
-    # Whatever is open goes with the process: the database is dropped next.
+    # Without closing anything: the database is dropped next.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
 """Drain procrastinate's queue with its own worker. Protocol: see `__init__.py`."""
 
-# The packages are in .venv-bench, where no checker looks.
+# The packages are in .venv-bench, which the type checker does not see.
 # pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
 # pyright: reportUnknownParameterType=false, reportFunctionMemberAccess=false
 
@@ -53,7 +53,7 @@ async def work(app: procrastinate.App, seconds: float) -> None:
 
 def report(begun: list[float]) -> None:
     print(json.dumps({'jobs': len(begun), 'first': begun[0], 'last': begun[-1]}), flush=True)
-    # Whatever is open goes with the process: the database is dropped next.
+    # Without closing anything: the database is dropped next.
     os._exit(0)
 
 

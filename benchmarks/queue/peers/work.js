@@ -1,10 +1,10 @@
-// What the Node runners share: the gate, and the count of jobs begun. Protocol: see __init__.py.
+// What the Node programs share: the start signal, and the count of jobs. Protocol: see __init__.py.
 
 import { createInterface } from 'node:readline'
 
 const QUIET_MS = 1000
 
-export async function gate() {
+export async function waitForStart() {
   const lines = createInterface({ input: process.stdin })
   console.log('ready')
   await new Promise((resolve) => lines.once('line', resolve))
@@ -17,7 +17,7 @@ export class Count {
 
   constructor(seconds) {
     this.seconds = seconds
-    // The worker itself waits for more when the queue is empty.
+    // The worker itself keeps waiting when the queue is empty.
     setInterval(() => {
       if (this.jobs && Date.now() - this.last > QUIET_MS) this.report()
     }, 100)
