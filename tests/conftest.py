@@ -19,6 +19,8 @@ from tests.support.gateway import GatewayThread
 from tests.support.plugins import VARIABLE, install_generated_site
 from tests.support.servers import MIGRATIONS, VERSIONS, Missing, Server, make_server
 
+TESTS = Path(__file__).parent
+
 # Tests create hundreds of databases: in memory, if there is enough of it.
 MEMORY = Path('/dev/shm')  # noqa: S108 - directories in it have unique names
 ENOUGH_BYTES = 12 * 1024**3
@@ -32,13 +34,17 @@ hypothesis.settings.register_profile('default', EXAMPLES, derandomize=True, max_
 hypothesis.settings.register_profile('soak', EXAMPLES, max_examples=5000)
 
 
-# The files that take longest. They run first, so that the processes of `make test` end together.
+# The longest files, longest first: when they start early, the processes of `make test` end together.
 LONG_FILES = (
     'repository/test_benchmarks.py',
     'supervisor/test_worker.py',
-    'supabase/test_model.py',
+    'crawl/fetchers/test_browser.py',
     'cli/test_crawl.py',
-    'supervisor/test_killed_crawls.py',
+    'local/test_stack.py',
+    'supervisor/test_process.py',
+    'supabase/test_model.py',
+    'supabase/test_plans.py',
+    'supabase/test_pgtap.py',
     'cli/test_jobs.py',
 )
 
@@ -72,7 +78,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG_FILES))
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(TESTS).as_posix()
+        return LONG_FILES.index(name) if name in LONG_FILES else len(LONG_FILES)
+
+    items.sort(key=place)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
