@@ -34,7 +34,8 @@ hypothesis.settings.register_profile('default', EXAMPLES, derandomize=True, max_
 hypothesis.settings.register_profile('soak', EXAMPLES, max_examples=5000)
 
 
-# The longest files, longest first: when they start early, the processes of `make test` end together.
+# The longest files, longest first. They start early, so that the processes of `make test` end
+# together.
 LONG_FILES = (
     'repository/test_benchmarks.py',
     'supervisor/test_worker.py',
@@ -79,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        name = item.path.relative_to(TESTS).as_posix()
+        name = item.path.as_posix().removeprefix(f'{TESTS.as_posix()}/')
         return LONG_FILES.index(name) if name in LONG_FILES else len(LONG_FILES)
 
     items.sort(key=place)
