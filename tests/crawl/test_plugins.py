@@ -1,6 +1,7 @@
 """Plugins inside real runners: what they can do, and what happens when they fail."""
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -386,3 +387,17 @@ def test_a_job_that_names_a_missing_plugin_fails_with_a_clear_message(
     assert outcome.error_code == 'payload'
     assert words in (outcome.error_message or '')
     assert not outcome.is_retryable
+
+
+def imported_by(statement: str) -> set[str]:
+    program = f'import sys\n{statement}\nprint(*sys.modules)'
+    done = subprocess.run(
+        [sys.executable, '-c', program], check=True, capture_output=True, text=True
+    )
+    return set(done.stdout.split())
+
+
+def test_the_public_api_imports_no_network_and_a_crawl_does_not_import_the_api() -> None:
+    assert 'aiohttp' not in imported_by('from silkline.plugins import *')
+    modules = imported_by('import silkline.crawl.engine.loop, silkline.crawl.documents.reader')
+    assert 'silkline.plugins' not in modules

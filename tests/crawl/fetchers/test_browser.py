@@ -88,19 +88,19 @@ def test_responses_without_a_page_are_returned_unchanged() -> None:
 @pytest.mark.parametrize(
     'page',
     [
-        script('location.href = "/elsewhere"'),
-        script('setTimeout(() => location.replace("/elsewhere"), 50)'),
-        html('<meta http-equiv=refresh content="0; url=/elsewhere">'),
-        html('<form action=/elsewhere></form><script>document.forms[0].submit()</script>'),
+        script('location.href = "/other"'),
+        script('setTimeout(() => location.replace("/other"), 50)'),
+        html('<meta http-equiv=refresh content="0; url=/other">'),
+        html('<form action=/other></form><script>document.forms[0].submit()</script>'),
     ],
 )
 def test_a_page_that_navigates_to_another_url_is_a_redirect(page: bytes) -> None:
     async def run() -> None:
-        async with browser({'/': page, '/elsewhere': html('here')}) as (fetcher, site):
+        async with browser({'/': page, '/other': html('here')}) as (fetcher, site):
             response = await show(fetcher, site.url())
             assert response.status == 302
-            assert response.headers['location'].rstrip('?') == site.url('/elsewhere')
-            assert not any(b'elsewhere' in head for head in site.heads)
+            assert response.headers['location'].rstrip('?') == site.url('/other')
+            assert not any(b'other' in head for head in site.heads)
 
     asyncio.run(run())
 

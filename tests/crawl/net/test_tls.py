@@ -151,7 +151,7 @@ def test_a_session_that_a_plugin_opens_trusts_the_system_too(
             hook = await asyncio.create_subprocess_exec(
                 sys.executable, '-c', HOOK, site.url(), cwd=ROOT, stdout=subprocess.PIPE
             )
-            said, _ = await hook.communicate()
-            return said
+            output, _ = await hook.communicate()
+            return output
 
     assert asyncio.run(run()) == b'hello\n'
