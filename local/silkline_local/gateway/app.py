@@ -111,7 +111,9 @@ async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.St
     """Refuse host names that a website has pointed at loopback (DNS rebinding)."""
     name = request.headers.get(hdrs.HOST, '').rsplit(':', 1)[0]
     if name not in LOOPBACK_NAMES:
-        raise Refusal(403, {'message': f'this gateway is not {name!r}', 'hint': 'Use 127.0.0.1.'})
+        raise Refusal(
+            403, {'message': f'{name!r} is not a name of this gateway', 'hint': 'Use 127.0.0.1.'}
+        )
     return await handler(request)
 
 
@@ -122,12 +124,12 @@ async def allow_browsers(request: web.Request, handler: Handler) -> web.StreamRe
         request.method == hdrs.METH_OPTIONS
         and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers
     ):
-        asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, '')
+        requested = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, '')
         return web.Response(
             headers={
                 hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: '*',
                 hdrs.ACCESS_CONTROL_ALLOW_METHODS: 'GET,HEAD,POST,PATCH,PUT,DELETE,OPTIONS',
-                hdrs.ACCESS_CONTROL_ALLOW_HEADERS: asked,
+                hdrs.ACCESS_CONTROL_ALLOW_HEADERS: requested,
                 hdrs.ACCESS_CONTROL_MAX_AGE: '3600',
             }
         )

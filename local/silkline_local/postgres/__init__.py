@@ -1,6 +1,6 @@
 """Postgres for one machine: the server, and databases that look like Supabase's.
 
-`server.py` runs the programs of the wheel; `privileges.py` and `unprivileged.py` see to it that it
-does not run as root. `migrations.py` prepares a database (`bootstrap.sql`) and applies migrations.
-Nothing here imports the rest of the stack, except its errors.
+Start at `server.py`, which runs the programs of the wheel; `programs.py` and `unprivileged.py` keep
+them from running as root. `migrations.py` prepares a database (`bootstrap.sql`) and applies
+migrations. Nothing here imports the rest of the stack, except its errors.
 """

@@ -210,7 +210,7 @@ class Postgres:
             if not self._password_path.exists():
                 raise PostgresError(
                     f'{self._password_path} is missing, and without it no one can log in:'
-                    ' restore it, or remove the database with silkline reset'
+                    f' restore it, or delete {self.directory} to start with an empty database'
                 )
             return
         if not self._password_path.exists():

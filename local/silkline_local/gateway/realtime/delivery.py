@@ -44,9 +44,7 @@ class Delivery:
         self._dropped += 1
         now = time.monotonic()
         if now - self._logged_at >= LOG_EVERY_SECONDS:
-            logger.warning(
-                'a database broadcast was dropped: %s (%d so far)', reason, self._dropped
-            )
+            logger.warning('dropped a database broadcast: %s (%d so far)', reason, self._dropped)
             self._logged_at = now
 
 

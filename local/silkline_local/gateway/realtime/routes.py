@@ -163,13 +163,13 @@ class Realtime:
                 group.create_task(socket.close(WSCloseCode.GOING_AWAY, 'the server is stopping'))
 
 
-def read_version(asked: str) -> ProtocolVersion:
+def read_version(requested: str) -> ProtocolVersion:
     try:
-        return ProtocolVersion(asked)
+        return ProtocolVersion(requested)
     except ValueError as error:
         known = ' or '.join(version.value for version in ProtocolVersion)
         raise Refusal(
-            400, {'error': f'vsn {asked!r} is not supported', 'hint': f'Use {known}.'}
+            400, {'error': f'vsn {requested!r} is not supported', 'hint': f'Use {known}.'}
         ) from error
 
 

@@ -51,7 +51,7 @@ def response_form(accept: str) -> ResponseForm:
         406,
         'PGRST107',
         f'None of these media types are available: {", ".join(ranges)}',
-        hint=f'The local stack answers {JSON}, {OBJECT}+json and {ARRAY}+json.',
+        hint=f'The local stack returns {JSON}, {OBJECT}+json and {ARRAY}+json.',
     )
 
 
@@ -74,5 +74,5 @@ def refuse_other_than_json(content_type: str) -> None:
             415,
             'PGRST107',
             f'Content-Type not acceptable: {name}',
-            hint=f'The local stack takes {JSON} only.',
+            hint=f'The local stack accepts {JSON} only.',
         )
