@@ -29,6 +29,7 @@ class Queue:
         self.saved: dict[int, set[str]] = {}
         self.pages: dict[int, int] = {}
         self.wanted: list[tuple[int, int]] = []
+        self.command: protocol.Command = 'continue'
         self.reached = asyncio.Event()
         self._error = error
         self._hangs = hangs
@@ -47,7 +48,7 @@ class Queue:
         assert batch['seq'] not in self.saved
         self.saved[batch['seq']] = batch.keys() - {'seq'}
         self.pages[batch['seq']] = len(batch.get('finished', ()))
-        return Checkpoint(command='continue', tasks={'pending': want})
+        return Checkpoint(command=self.command, for_runner={'pending': want})
 
 
 def checkpoints_to(queue: Queue) -> Checkpoints:
@@ -118,7 +119,7 @@ def test_an_interrupted_batch_is_sent_again_before_the_next() -> None:
         assert queue.saved == {1: {'discovered'}, 2: {'finished'}}
         # The URLs of the interrupted call are not leased: nobody waits for them any more.
         assert queue.wanted == [(1, 5), (1, 0), (2, 3)]
-        assert answer.tasks == {'pending': 3}
+        assert answer.for_runner == {'pending': 3}
 
     asyncio.run(scenario())
 
@@ -137,7 +138,7 @@ def test_a_save_that_failed_is_repeated_with_the_same_number_and_wish() -> None:
 
         assert queue.wanted == [(1, 4), (1, 4)]
         assert queue.saved == {1: {'finished'}}
-        assert answer.tasks == {'pending': 4}
+        assert answer.for_runner == {'pending': 4}
 
     asyncio.run(scenario())
 
@@ -153,6 +154,53 @@ def test_results_that_came_after_a_failed_save_are_saved_with_the_next() -> None
         await checkpoints.save()
 
         assert queue.saved == {1: {'discovered'}, 2: {'finished'}}
+
+    asyncio.run(scenario())
+
+
+def test_where_a_start_redirects_to_is_saved_after_a_failed_save_too() -> None:
+    async def scenario() -> None:
+        queue = Queue(ApiUnavailable('away'))
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(PAGE)
+        with pytest.raises(ApiUnavailable):
+            await checkpoints.save()
+        await checkpoints.add(protocol.RedirectedStart(url='https://a.example/'))
+        await checkpoints.save()
+
+        assert queue.saved == {1: {'finished'}, 2: {'redirected_starts'}}
+
+    asyncio.run(scenario())
+
+
+def test_nothing_follows_a_repeated_batch_whose_lease_has_ended() -> None:
+    async def scenario() -> None:
+        queue = Queue(ApiUnavailable('away'))
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(LINK)
+        with pytest.raises(ApiUnavailable):
+            await checkpoints.save()
+        await checkpoints.add(PAGE)
+        queue.command = 'lost'
+        answer = await checkpoints.save(protocol.WantTasks(count=1))
+
+        assert answer.command == 'lost'
+        assert list(queue.saved) == [1]
+
+    asyncio.run(scenario())
+
+
+def test_a_runner_does_not_wait_for_room_once_the_lease_has_ended() -> None:
+    async def scenario() -> None:
+        checkpoints = checkpoints_to(Queue())
+        for _ in range(Batch.MAX_RESULTS - 1):
+            await checkpoints.add(PAGE)
+        last = asyncio.create_task(checkpoints.add(PAGE))
+        await asyncio.wait([last], timeout=0.05)
+        assert not last.done()
+        checkpoints.drop()
+        async with asyncio.timeout(5):
+            await last
 
     asyncio.run(scenario())
 

@@ -252,6 +252,26 @@ def test_connections_above_the_limit_are_refused() -> None:
     served(test)
 
 
+def test_a_burst_of_connections_does_not_exceed_the_limit() -> None:
+    async def test(port: int, metrics: Metrics) -> None:
+        async def is_refused(reader: asyncio.StreamReader) -> None:
+            with suppress(ConnectionError):
+                await reader.read()
+
+        burst = await asyncio.gather(
+            *(asyncio.open_connection('127.0.0.1', port) for _ in range(3 * MAX_CONNECTIONS))
+        )
+        ends = {asyncio.create_task(is_refused(reader)) for reader, _ in burst}
+        while len(ends) > MAX_CONNECTIONS:
+            _, ends = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        assert len(ends) == MAX_CONNECTIONS
+        for _, writer in burst:
+            writer.transport.abort()
+        await asyncio.gather(*ends)
+
+    served(test, connection_seconds=600)
+
+
 def test_serving_ends_at_once_despite_open_connections() -> None:
     async def run() -> None:
         async with serve_metrics(Metrics(slots=1), 0, connection_seconds=600) as port:

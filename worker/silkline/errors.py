@@ -9,7 +9,7 @@ SilklineError                  one sentence for the user; commands print it and 
 │   ├── FrameTooLarge
 │   └── FrameMalformed
 ├── CannotStart                a runner could not be started (supervisor/process.py)
-├── CrawlError                 a job asks for something that is not here (crawl/options.py)
+├── CrawlError                 a job asks for what this worker does not have (crawl/options.py)
 ├── EgressError                a request got no usable response (crawl/responses.py)
 │   ├── Refused                the rules of the egress forbid it
 │   ├── NoResponse             the server did not answer, or not in HTTP

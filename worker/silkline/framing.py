@@ -50,7 +50,7 @@ def encode(message: ToRunner | FromRunner) -> bytes:
 
 def encode_tasks(answer: Mapping[str, Any]) -> bytes:
     """The frame of a `Tasks`, from the queue's answer as it came: only the runner decodes it."""
-    return frame(encoder.encode({'type': 'tasks', **answer}), what='Tasks')
+    return frame(encoder.encode({**answer, 'type': 'tasks'}), what='Tasks')
 
 
 def frame(body: bytes, *, what: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What supervisor and runner both ask of Linux: the process table, and prctl.
+"""The Linux calls that supervisor and runner share: the process table, and prctl.
 
 Finds the processes that belong to a runner, hides the supervisor's environment, and adopts what a
 dead runner leaves behind. The sandbox that a runner builds for itself is in `runner/isolation.py`.

@@ -198,7 +198,7 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
     skip_reason: SkipReason | None = None
     error: Text | None = None
     not_modified: bool | None = None
-    # No request was made for it, so it costs nothing of the page budget.
+    # No request was made for it, so it does not count against the page budget.
     unfetched: bool | None = None
     # The page that this one names as canonical; it may be dropped in favour of that one.
     canonical_key: UUID | None = None
@@ -206,7 +206,9 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
 
     def __post_init__(self) -> None:
         if (self.status == 'skipped') != (self.skip_reason is not None):
-            raise ValueError('skip_reason goes with status skipped, and only with it')
+            raise ValueError(
+                'skip_reason is for status skipped, which must have one'
+            )
         if self.page is not None and not self.page.content_hash:
             raise ValueError('the page has no content_hash')
 
@@ -275,7 +277,9 @@ class Done(Struct, frozen=True, kw_only=True, tag='done'):
 
     def __post_init__(self) -> None:
         if (self.reason == 'later') != (self.after_seconds is not None):
-            raise ValueError('after_seconds goes with reason later, and only with it')
+            raise ValueError(
+                'after_seconds is for reason later, which must have it'
+            )
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag='failed'):

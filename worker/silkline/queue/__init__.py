@@ -1,3 +1,3 @@
-"""What is said to the database: `rpc.py` calls its functions, `rows.py` has their answers as types,
+"""Calls to the database: `rpc.py` calls its functions, `rows.py` has their answers as types,
 `realtime.py` sends and receives live messages.
 """

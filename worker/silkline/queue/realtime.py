@@ -1,8 +1,8 @@
-"""Realtime, as an addition that nothing depends on.
+"""Realtime, as an optional extra that nothing depends on.
 
 Hides the client library and its silent failures: a connection or channel that ends is opened
 again, for ever, and an exception in a callback stays here. Also publishes progress, and drops it
-if it cannot. Messages are hints; the database has the facts.
+if it cannot. Messages are hints; the database is the source of truth.
 """
 
 import asyncio

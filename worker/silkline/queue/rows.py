@@ -66,12 +66,11 @@ class Lease(Row):
 class Checkpoint(Row):
     """The answer of a checkpoint.
 
-    `tasks` is what the runner gets, as it came: the fields of `protocol.Tasks` but `command`. The
-    supervisor does not look into it.
+    `for_runner` is passed on as it came: the fields of `protocol.Tasks` except `command`.
     """
 
     command: Command
-    tasks: dict[str, Any] = {}
+    for_runner: dict[str, Any] = {}
     # What watchers see: keys of `crawl_progress`.
     progress: dict[str, Any] = {}
 

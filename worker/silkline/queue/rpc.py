@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 15.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 
-# The most that the queue accepts for one lease. A job may ask for as much, and end a bit later.
+# The most that the queue accepts for one lease. A job may ask for as much, and run slightly over.
 MAX_RUNNING_SECONDS = 604_800.0
 
 # SQLSTATE classes worth a retry: connection, rollback, resources, lock, operator intervention.
@@ -52,8 +52,8 @@ UNREADABLE = 'unreadable'
 
 T = TypeVar('T')
 
-# Of the last answer to this task: the client library does not expose it, and the errors of a
-# gateway have no code of their own.
+# The HTTP status of the last response in this task: the client library does not expose it, and
+# the errors of a gateway have no code of their own.
 http_status: ContextVar[int] = ContextVar('http_status', default=0)
 
 ReleaseReason = Literal['shutdown', 'later', 'worker_restarted']
@@ -202,7 +202,7 @@ class Rpc:
             {
                 'command': answer.pop('command', None),
                 'progress': answer.pop('progress', {}),
-                'tasks': answer,
+                'for_runner': answer,
             },
         )
 
@@ -325,7 +325,7 @@ class Rpc:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _refused(self, code: str, message: str, hint: str | None) -> ApiRefused:
-        """Say it to someone who does not know PostgREST."""
+        """Explain the error to someone who does not know PostgREST."""
         if code in ('PGRST202', 'PGRST205'):
             message = f'the queue is not installed in {self._project.url}, or has another version'
             hint = "In your project's directory: silkline install, then supabase db push."

@@ -26,8 +26,8 @@ class PipeChannel:
     async def open(cls, source: int, sink: int) -> 'PipeChannel':
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
-        protocol = asyncio.StreamReaderProtocol(reader)
-        await loop.connect_read_pipe(lambda: protocol, os.fdopen(source, 'rb', 0))
+        incoming = asyncio.StreamReaderProtocol(reader)
+        await loop.connect_read_pipe(lambda: incoming, os.fdopen(source, 'rb', 0))
         flow = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: flow, os.fdopen(sink, 'wb', 0))
         # What was sent has left this process: a kill loses only what is still open.
@@ -42,7 +42,7 @@ class PipeChannel:
             os._exit(protocol.EXIT_LOST)
 
     async def want_tasks(self, wish: protocol.WantTasks) -> protocol.Tasks:
-        """Have everything sent so far saved, and get what is wished. One call at a time."""
+        """Have everything sent so far saved, and return the answer. One call at a time."""
         await self.send(wish)
         answer = await self._answers.get()
         self.obey(answer.command)
@@ -75,7 +75,7 @@ class PipeChannel:
 
     def obey(self, command: protocol.Command) -> None:
         if command in ('cancel', 'lost'):
-            # Nothing that would still be saved is wanted any more.
+            # The queue would discard anything saved from here on.
             os._exit(0)
         self.command = command
         if command == 'continue':

@@ -2,8 +2,8 @@
 
 Resource limits, no fork unless the job's fetcher needs one, no capabilities, and death with the
 supervisor. A runner that may have children forks once: the parent becomes their warden, which
-outlives the supervisor just long enough to kill them all. On other systems than Linux, what only
-Linux offers is left out.
+outlives the supervisor just long enough to kill them all. On other systems the Linux-only parts are
+skipped.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The results of one lease on their way to the queue: batched, numbered, saved once.
+"""Batch and number the results of one lease, and save each batch once.
 
 `Checkpoints` is a queue that `job_run.py` drives: messages of the runner go in, `save` sends them.
 A batch that was sent but not answered goes out again under its number before any other, so that no
@@ -36,9 +36,8 @@ FIELDS = (
 
 
 class Checkpoints:
-    """Results are taken in while a batch is being saved, so that crawl and database both work.
-
-    Once the next batch is full as well, `add` waits.
+    """Results are taken in while a batch is being saved, so that neither the crawl nor the database
+    waits for the other. Once the next batch is full as well, `add` waits.
     """
 
     def __init__(self, lease_token: UUID, rpc: Rpc) -> None:
@@ -77,7 +76,7 @@ class Checkpoints:
                 return wish
 
     async def save(self, wish: protocol.WantTasks = NO_WISH) -> Checkpoint:
-        """Save everything that was added, and lease the URLs of `wish`.
+        """Save what was added and lease the URLs of `wish`; an unanswered batch goes first.
 
         After `ApiUnavailable` call it again with the same wish: the queue answers with the URLs
         that it leased the first time. After `ApiRefused` the batch is dropped, because it would
@@ -88,11 +87,18 @@ class Checkpoints:
                 batch, asked_for = self._unanswered
                 is_same = asked_for is wish
                 answer = await self._send(batch, wish if is_same else NO_WISH)
-                if is_same and (wish is not NO_WISH or not self._batch.has_results):
+                if answer.command in ('cancel', 'lost'):
+                    return answer
+                if is_same and (wish is not NO_WISH or self._batch.is_empty):
                     return answer
             batch, self._batch = self._batch, Batch(seq=self._batch.seq + 1)
             self._has_room.set()
             return await self._send(batch, wish)
+
+    def drop(self) -> None:
+        """Discard what was added, because the lease has ended; `add` does not wait any more."""
+        self._batch = Batch(seq=self._batch.seq + 1)
+        self._has_room.set()
 
     async def _send(self, batch: 'Batch', wish: protocol.WantTasks) -> Checkpoint:
         self._unanswered = (batch, wish)
@@ -133,6 +139,10 @@ class Batch:
         self.redirected_starts: list[str] = []
         self.current_url: str | None = None
         self.bytes = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(getattr(self, name) for name in FIELDS)
 
     @property
     def has_results(self) -> bool:

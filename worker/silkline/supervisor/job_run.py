@@ -1,8 +1,8 @@
 """One leased job, from its claim to the end of its lease.
 
 Connects a runner to the queue: what the runner sends is saved (`checkpoints.py`), what the queue
-answers goes to the runner, and what the user wants is obeyed. How a process is run and killed is
-in `process.py`; which jobs are leased is decided in `worker.py`.
+answers goes to the runner, and the user's commands are passed on. How a process is run and killed
+is in `process.py`; which jobs are leased is decided in `worker.py`.
 """
 
 import asyncio
@@ -161,11 +161,11 @@ class JobRun:
         while True:
             wish = await self._checkpoints.wait_until_due()
             answer = await self._save(wish or NO_WISH)
-            # Without a lease there is nothing to answer: the process is being killed.
             if answer is None or answer.command in ('cancel', 'lost'):
-                continue
-            if wish is not None:
-                await runner.send_tasks({**answer.tasks, 'command': self._runner_command()})
+                # The process is being killed; what it still sends has nowhere to go.
+                self._checkpoints.drop()
+            elif wish is not None:
+                await runner.send_tasks({**answer.for_runner, 'command': self._runner_command()})
 
     async def _save(self, wish: protocol.WantTasks = NO_WISH) -> Checkpoint | None:
         """Save what has come in, however long the API is away; None if the lease has ended."""
@@ -233,7 +233,7 @@ class JobRun:
             try:
                 await self._write_end(outcome)
             except ApiUnavailable as error:
-                logger.warning('job %s: its end is not written yet: %s', self.job.id, error)
+                logger.warning('job %s: cannot report its end yet: %s', self.job.id, error)
                 await asyncio.sleep(RETRY_SECONDS)
             except ApiRefused as error:
                 if outcome.error_code is not None:
@@ -246,8 +246,8 @@ class JobRun:
     async def _write_end(self, outcome: Outcome) -> None:
         token = self.lease_token
         if self._is_released(outcome):
-            # Also if the lease seems lost: if it is not, it need not time out. If it is, this
-            # changes nothing.
+            # Also when the lease seems lost: if it is still held, it need not expire; if not,
+            # this changes nothing.
             await self._rpc.release_crawl_job(
                 token, reason='shutdown', running_seconds=outcome.running_seconds
             )
@@ -292,7 +292,7 @@ class JobRun:
         return 'shutdown' if self._command == 'continue' else self._command
 
     def _is_released(self, outcome: Outcome) -> bool:
-        """Whether it ended because someone wanted it to, not by itself or by an error."""
+        """Whether the user or a shutdown ended it, rather than that it finished or failed."""
         if self._command != 'continue' or outcome.error_code == 'killed':
             return True
         # Paused, and resumed after the runner's last message: the crawl itself is not finished.

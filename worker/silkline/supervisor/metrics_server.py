@@ -6,18 +6,21 @@ may last, so that no client can use up the worker's file descriptors.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
 from silkline.errors import SettingsError
 from silkline.supervisor.metrics import Metrics
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
 logger = logging.getLogger(__name__)
 # aiohttp logs a traceback for every malformed request: any port scanner would fill the log.
-unheard = logging.getLogger(f'{__name__}.aiohttp')
-unheard.setLevel(logging.CRITICAL + 1)
+silent_logger = logging.getLogger(f'{__name__}.aiohttp')
+silent_logger.setLevel(logging.CRITICAL + 1)
 
 TEXT_FORMAT = 'text/plain; version=0.0.4; charset=utf-8'
 CONNECTION_SECONDS = 5.0
@@ -34,8 +37,7 @@ async def serve_metrics(
     host: str = '127.0.0.1',
     connection_seconds: float = CONNECTION_SECONDS,
 ) -> AsyncGenerator[int]:
-    """Serve while the context is open; yields the port, which is a free one if `port` is 0."""
-    loop = asyncio.get_running_loop()
+    """Serve while the context is open; yields the port. Port 0 picks a free one."""
 
     async def respond(request: web.BaseRequest) -> web.Response:
         try:
@@ -43,38 +45,33 @@ async def serve_metrics(
         except Exception:
             logger.exception('cannot answer a request for metrics')
             response = web.Response(status=500)
+        response.headers['Server'] = 'silkline'
         response.headers['Cache-Control'] = 'no-store'
         response.headers['X-Content-Type-Options'] = 'nosniff'
         response.force_close()
         return response
 
-    server = web.Server(
+    server = BoundedServer(
         respond,
+        connection_seconds=connection_seconds,
         access_log=None,
-        logger=unheard,
+        logger=silent_logger,
         max_line_size=MAX_REQUEST_BYTES,
         max_field_size=MAX_REQUEST_BYTES,
         # What follows the request is not read.
         lingering_time=0,
     )
 
-    def accept() -> asyncio.BaseProtocol:
-        if len(server.connections) >= MAX_CONNECTIONS:
-            return RefusedConnection()
-        handler = server()
-        loop.call_later(connection_seconds, abort, handler)
-        return handler
-
     try:
-        listener = await loop.create_server(accept, host, port)
+        loop = asyncio.get_running_loop()
+        listener = await loop.create_server(server, host, port)
     except (OSError, OverflowError) as error:
         raise SettingsError(f'cannot serve metrics on {host}:{port}: {error}') from error
     try:
         yield listener.sockets[0].getsockname()[1]
     finally:
         listener.close()
-        for handler in list(server.connections):
-            abort(handler)
+        server.abort_connections()
         await server.shutdown(SHUTDOWN_SECONDS)
         await listener.wait_closed()
 
@@ -97,14 +94,21 @@ def response_to(request: web.BaseRequest, metrics: Metrics) -> web.Response:
     return web.json_response(body, status=200 if health.is_healthy else 503)
 
 
-def abort(handler: web.RequestHandler) -> None:
-    if handler.transport is not None:
-        handler.transport.abort()
+class BoundedServer(web.Server):
+    """Bounds the number of connections, and how long each may last."""
 
+    def __init__(self, handler: Handler, *, connection_seconds: float, **settings: Any) -> None:
+        super().__init__(handler, **settings)
+        self._connection_seconds = connection_seconds
 
-class RefusedConnection(asyncio.Protocol):
-    """Closes a connection that is one too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        # By its transport: aiohttp forgets that when it closes a connection itself.
+        asyncio.get_running_loop().call_later(self._connection_seconds, transport.abort)
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
+
+    def abort_connections(self) -> None:
+        for handler in self.connections:
+            if handler.transport is not None:
+                handler.transport.abort()

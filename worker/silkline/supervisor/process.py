@@ -339,7 +339,7 @@ class Runner:
             loop.add_reader(stderr.fileno(), self._read_stderr)
             transport, _ = await loop.connect_write_pipe(lambda: flow, stdin)
         except BaseException:
-            # Otherwise the loop would take the next pipes with these numbers for these.
+            # Otherwise the loop would mistake later pipes with the same numbers for these.
             self._stdout_transport.close()
             loop.remove_reader(stderr.fileno())
             raise
@@ -350,7 +350,7 @@ class Runner:
             header = await self._stdout.readexactly(framing.HEADER_BYTES)
             body = await self._stdout.readexactly(framing.frame_length(header))
         except asyncio.IncompleteReadError:
-            # The runner died in the middle of a frame: its signal says more than the rest would.
+            # The runner died in the middle of a frame: its exit status says more.
             return None
         return framing.decode_from_runner(body)
 

@@ -89,7 +89,7 @@ def inherited_variables() -> dict[str, str]:
     """Relative paths are the worker's: a runner has another working directory."""
     known = {name: os.environ[name] for name in INHERITED if name in os.environ}
     for name in PATHS & known.keys():
-        # The only one that may be a list, says OpenSSL.
+        # OpenSSL allows a list only for this one.
         paths = known[name].split(os.pathsep) if name == 'SSL_CERT_DIR' else [known[name]]
         known[name] = os.pathsep.join(path and os.path.abspath(path) for path in paths)
     return known
@@ -139,7 +139,7 @@ def kill_orphans() -> set[int]:
     """Kill and reap what dead runners left to this process; return the pids.
 
     Only for a supervisor that called `linux.adopt_orphans` and has no children but runners.
-    Needed only where the warden itself was killed, so a few seconds late is early enough.
+    Needed only where the warden itself was killed, so a delay of some seconds does no harm.
     """
     mine = os.getpid()
     orphans = {found.pid for found in linux.processes() if found.parent == mine} - living

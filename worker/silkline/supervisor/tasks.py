@@ -1,4 +1,4 @@
-"""Asyncio tasks that run beside other work, and work that must not be interrupted."""
+"""Asyncio tasks that run alongside other work, and work that must not be interrupted."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine

@@ -78,9 +78,9 @@ class Worker:
         self._spare = Spare()
         self.runs: dict[UUID, JobRun] = {}
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
-        # Of a claim that was not answered; sent again until it is.
+        # Tokens of a claim that was not answered; sent again until it is.
         self._open_tokens: list[UUID] = []
-        # Of jobs whose end could not be written.
+        # Tokens of jobs whose end could not be written.
         self._left_tokens: set[UUID] = set()
         self._is_stopping = False
         self._is_trusted = False
@@ -177,7 +177,8 @@ class Worker:
         except (SilklineError, TimeoutError) as error:
             if isinstance(error, ApiRefused) and not self._is_trusted:
                 raise
-            logger.warning('worker %s: cannot claim: %s', self.id, error)
+            reason = str(error) or 'no answer before the worker stopped'
+            logger.warning('worker %s: cannot claim: %s', self.id, reason)
             return None
         finally:
             self._claiming = None
@@ -298,7 +299,7 @@ class Worker:
                 await asyncio.sleep(every)
 
     async def _drop_expiring_leases(self) -> NoReturn:
-        """Kill what runs on a lease that may be about to expire; apart, as a heartbeat may hang."""
+        """Kill what runs on a lease that may be about to expire, even while a heartbeat hangs."""
         stale_after = self._heartbeat_settings.stale_after_seconds
         patience = stale_after - min(MARGIN_SECONDS, stale_after / 4)
         self.metrics.longest_silence_seconds = patience
@@ -360,7 +361,11 @@ class Worker:
                     await rpc.heartbeat_crawl_jobs(self.id, [], worker={'has_ended': True})
         if self._left_tokens:
             count = len(self._left_tokens)
-            logger.warning('worker %s: %d leases are left to the next worker here', self.id, count)
+            logger.warning(
+                'worker %s: cannot release %d leases; the next worker on this machine will',
+                self.id,
+                count,
+            )
         self._write_lease_file()
 
     async def _release(self, rpc: Rpc, token: UUID) -> None:

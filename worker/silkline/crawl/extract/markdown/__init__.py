@@ -2,6 +2,7 @@
 
 blocks    paragraphs, headings, lists, quotes: start reading here
 inline    the text inside a block: links, images, code, emphasis
+escaping  text that is read as text, and placeholders until a line is complete
 emphasis  which marks CommonMark would read as such
 links     absolute addresses
 lists tables code notes formulas   what has rules of its own

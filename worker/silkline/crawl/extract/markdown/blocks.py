@@ -8,17 +8,16 @@ import re
 
 from silkline.crawl.extract.facts import MAX_MARKDOWN
 from silkline.crawl.extract.markdown.code import code_block, code_text, is_listing
-from silkline.crawl.extract.markdown.formulas import written
-from silkline.crawl.extract.markdown.inline import (
+from silkline.crawl.extract.markdown.escaping import (
     BREAK,
-    InlineWriter,
     code_span,
     finished,
     folded,
-    is_formula,
     out_of_link,
     with_brackets,
 )
+from silkline.crawl.extract.markdown.formulas import written
+from silkline.crawl.extract.markdown.inline import InlineWriter, is_formula
 from silkline.crawl.extract.markdown.lists import add_blocks, has_sections, is_marker, is_tight_item
 from silkline.crawl.extract.markdown.notes import is_note, kind_of, title_node
 from silkline.crawl.extract.markdown.tables import table_block

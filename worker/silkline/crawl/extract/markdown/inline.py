@@ -1,25 +1,30 @@
 """Write the text inside a block: emphasis, code, links, images, line breaks.
 
 The caller joins the pieces, collapses their spaces (they hold no other white space) and then calls
-`finished`: until then, what depends on its neighbours (marks of emphasis, brackets) is written as a
-placeholder of one character.
+`finished` of `escaping.py`, which replaces the placeholders in them.
 """
 
 import re
 from functools import cached_property
 
 from silkline.crawl.extract.facts import MAX_MARKDOWN
-from silkline.crawl.extract.markdown.emphasis import CLOSED, OPENED, settle
+from silkline.crawl.extract.markdown.emphasis import CLOSED, OPENED
+from silkline.crawl.extract.markdown.escaping import (
+    BREAK,
+    IN_LINK,
+    LAST_BRACKET,
+    OUT_OF_LINK,
+    PLACEHOLDERS,
+    code_span,
+    escaped_marks,
+    finished,
+    flattened,
+    folded,
+    with_brackets,
+)
 from silkline.crawl.extract.markdown.formulas import formula_of, split_formulas, written
 from silkline.crawl.extract.markdown.links import LinkResolver
 from silkline.crawl.extract.tree import BLOCKS, Node
-
-# Placeholders until a line is complete: <br>, a bracket at the end of a piece of text, brackets in
-# the text of a link. `escape` removes them from the text of a page.
-BREAK = '\x01'
-_LAST_BRACKET = '\x08'
-_IN_LINK = str.maketrans('[]', '\x0e\x0f')
-_OUT_OF_LINK = str.maketrans('\x0e\x0f', f'[{_LAST_BRACKET}')
 
 _EMPHASIS = {
     'strong': '**',
@@ -33,23 +38,6 @@ _EMPHASIS = {
     'strike': '~~',
 }
 _CODE = frozenset({'code', 'kbd', 'samp', 'tt'})
-# What would be read as a mark. The set comes first and its conditions after it, because searching
-# for a set of characters is ten times faster than for several alternatives.
-_SPECIAL = re.compile(
-    r"""[\\`*_<\]~&] (?:
-        (?<=[\\`*])
-        | (?<=_) (?: (?<=(?<![^\W_])_) | (?![^\W_]) )
-        | (?<=<) (?=[a-zA-Z/!?]|$)
-        | (?<=\]) (?=[(\[:])
-        | (?<=&) (?=\#?\w{1,40};|$)
-        | (?<=~) (?: (?=~|$) | (?<=~~) | (?<=^~) )
-    )""",
-    re.VERBOSE,
-)
-_RESERVED = re.compile(r'[\x01-\x08\x0e\x0f]')
-_BEFORE_BRACKET = re.compile(r'\x08(?=[\x02-\x07]*[(\[:])')
-_LINK_IN_LINK = re.compile(r'\x0f[(\[:]|!\x0e')
-_TICKS = re.compile(r'`+')
 # Links that highlighters and documentation generators add to a heading or a name.
 _SELF_LINK_NAMES = re.compile(
     r'headerlink|hash-link|header-anchor|anchorjs|heading-anchor|viewcode-|(?:^|\s)src(?:\s|$)'
@@ -86,7 +74,7 @@ class InlineWriter:
             or '~' in flat
             or '\\' in flat
         ):
-            return flat.translate(_IN_LINK) if self.is_link and '[' in flat else flat
+            return flat.translate(IN_LINK) if self.is_link and '[' in flat else flat
         if ('\\(' in text or '\\[' in text or '$$' in text) and self.shows_formulas:
             parts = split_formulas(text)
             parts[::2] = map(self._escape, parts[::2])
@@ -101,12 +89,12 @@ class InlineWriter:
         return _MATH_SCRIPT.search(self._html) is not None
 
     def _escape(self, text: str) -> str:
-        text = _RESERVED.sub(' ', text).replace('\xad', '')
+        text = PLACEHOLDERS.sub(' ', text).replace('\xad', '')
         if self.is_link:
-            return _escaped(text.translate(_IN_LINK))
-        text = _escaped(text)
+            return escaped_marks(text.translate(IN_LINK))
+        text = escaped_marks(text)
         # Whether it must be escaped depends on what follows.
-        return text[:-1] + _LAST_BRACKET if text[-1:] == ']' else text
+        return text[:-1] + LAST_BRACKET if text[-1:] == ']' else text
 
     def line(self, node: Node) -> str:
         """Write the content in one line."""
@@ -134,7 +122,7 @@ class InlineWriter:
         text = ''.join(pieces)
         if text.isprintable():
             return folded(text)
-        return ' '.join(_RESERVED.sub(' ', text).split())
+        return ' '.join(PLACEHOLDERS.sub(' ', text).split())
 
     def write(self, node: Node, pieces: list[str]) -> None:
         tag = node.tag
@@ -242,7 +230,7 @@ class InlineWriter:
         linked = self._text_inside(node)
         self.is_link = False
         stripped = folded(linked.replace(BREAK, ' '))
-        text = linked if linked.isprintable() else linked.translate(_OUT_OF_LINK)
+        text = linked if linked.isprintable() else linked.translate(OUT_OF_LINK)
         if href.startswith('#'):
             if not any(map(str.isalnum, stripped)):
                 # A pilcrow or an arrow that links to this place.
@@ -283,7 +271,7 @@ class InlineWriter:
             source = node.get(name)
             address = self.resolver.absolute(source) if source else None
             if address is not None:
-                alt = _escaped(_RESERVED.sub(' ', alt).translate(_IN_LINK))
+                alt = escaped_marks(PLACEHOLDERS.sub(' ', alt).translate(IN_LINK))
                 alt = alt.replace('\x0e', r'\[').replace('\x0f', r'\]')
                 space = ' ' if pieces and pieces[-1].endswith(')') and '](' in pieces[-1] else ''
                 pieces.append(f'{space}![{alt}]({address})')
@@ -313,59 +301,3 @@ def is_formula(node: Node) -> bool:
         node.tag == 'math-renderer'
         or (node.names != '' and _FORMULA_NAMES.search(node.names) is not None)
     ) and node.source.text.lstrip().startswith(('\\(', '\\[', '$'))
-
-
-def finished(line: str) -> str:
-    """Replace the placeholders of a complete line."""
-    if _LAST_BRACKET in line:
-        line = _BEFORE_BRACKET.sub(r'\\]', line).replace(_LAST_BRACKET, ']')
-    return settle(line)
-
-
-def with_brackets(text: str) -> str:
-    """Write the brackets in the text of a link; unbalanced ones would end it early."""
-    if '\x0e' not in text and '\x0f' not in text:
-        return text
-    depth = 0
-    for character in text:
-        depth += (character == '\x0e') - (character == '\x0f')
-        if depth < 0:
-            break
-    is_safe = depth == 0 and _LINK_IN_LINK.search(text) is None
-    first, last = ('[', ']') if is_safe else (r'\[', r'\]')
-    return text.replace('\x0e', first).replace('\x0f', last)
-
-
-def out_of_link(text: str) -> str:
-    """Write the brackets of text that is in a link on the page, but not in Markdown."""
-    return _BEFORE_BRACKET.sub(r'\\]', text.translate(_OUT_OF_LINK)).replace(_LAST_BRACKET, ']')
-
-
-def folded(line: str) -> str:
-    """Collapse the spaces of a line that holds no other white space."""
-    line = line.strip()
-    # Mostly there is nothing to collapse, and checking takes a seventh of the time of splitting.
-    return ' '.join(line.split()) if '  ' in line else line
-
-
-def flattened(text: str) -> str:
-    """Replace white space by single spaces, at the ends, too."""
-    words = ' '.join(text.split())
-    if not words:
-        return ' ' if text else ''
-    first = ' ' if text[0].isspace() else ''
-    last = ' ' if text[-1].isspace() else ''
-    return f'{first}{words}{last}'
-
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: '\\' + found[0], text)
-
-
-def code_span(text: str) -> str:
-    if '`' not in text:
-        return f'`{text}`'
-    longest = max(len(run) for run in _TICKS.findall(text))
-    fence = '`' * (longest + 1)
-    space = ' ' if text[0] == '`' or text[-1] == '`' else ''
-    return f'{fence}{space}{text}{space}{fence}'
