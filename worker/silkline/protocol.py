@@ -206,9 +206,7 @@ class Finished(Struct, frozen=True, kw_only=True, omit_defaults=True, tag='finis
 
     def __post_init__(self) -> None:
         if (self.status == 'skipped') != (self.skip_reason is not None):
-            raise ValueError(
-                'skip_reason is for status skipped, which must have one'
-            )
+            raise ValueError('skip_reason is for status skipped, which must have one')
         if self.page is not None and not self.page.content_hash:
             raise ValueError('the page has no content_hash')
 
@@ -277,9 +275,7 @@ class Done(Struct, frozen=True, kw_only=True, tag='done'):
 
     def __post_init__(self) -> None:
         if (self.reason == 'later') != (self.after_seconds is not None):
-            raise ValueError(
-                'after_seconds is for reason later, which must have it'
-            )
+            raise ValueError('after_seconds is for reason later, which must have it')
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag='failed'):
