@@ -12,8 +12,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from silkline_local.postgres.migrations import bootstrap, migrate
 
+from silkline_local.postgres.migrations import bootstrap, migrate
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.plugins import VARIABLE, install_generated_site

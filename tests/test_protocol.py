@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from silkline import framing, protocol
 
+from silkline import framing, protocol
 from tests.support.messages import from_runner, to_runner
 
 KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')

@@ -23,13 +23,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID, uuid4
 
-from silkline import framing, protocol
-
 from benchmarks.crawl.bench import CONCURRENCY, Bench, Markdown, our_name
 from benchmarks.crawl.peers import ENVIRONMENT
 from benchmarks.crawl.site import write_site
 from benchmarks.crawl.site_server import run_server
 from benchmarks.shared.report import number
+from silkline import framing, protocol
 
 SAMPLES_PER_SECOND = 200
 LINES = 30
@@ -93,6 +92,7 @@ class MemoryChannel:
 def crawl_here(url: str, *, markdown: Markdown, answer_seconds: float) -> MemoryChannel:
     """Run one job in this process, to its end."""
     import uvloop
+
     from silkline.crawl.engine.job import run_job
 
     async def crawl() -> MemoryChannel:

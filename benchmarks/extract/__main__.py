@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from silkline.crawl.extract import read_html
-
 from benchmarks.shared.report import Report
 from benchmarks.shared.server import ROOT
+from silkline.crawl.extract import read_html
 
 RESULTS = ROOT / 'benchmarks/results/extract.md'
 # Not in the repository.

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from silkline_local.postgres.server import Postgres
 
 from benchmarks.queue import peers
 from benchmarks.queue.fleet import measure_fleet
@@ -35,6 +34,7 @@ from benchmarks.queue.throughput import (
 )
 from benchmarks.shared.report import Report, table
 from benchmarks.shared.server import ROOT, machine_seconds, own_seconds, run_server
+from silkline_local.postgres.server import Postgres
 
 RESULTS = ROOT / 'benchmarks/results/queue.md'
 

@@ -15,8 +15,6 @@ from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from uuid import UUID, uuid4
 
-from silkline_local.postgres.server import Postgres
-
 from benchmarks.queue import fill
 from benchmarks.queue.drain import CLAIM, SPAWN, Silkline
 from benchmarks.queue.growth import HEARTBEAT
@@ -31,6 +29,7 @@ from benchmarks.shared.server import (
     sign_up,
     tidy,
 )
+from silkline_local.postgres.server import Postgres
 
 WORKERS = 1_000
 HEARTBEAT_SECONDS = 10.0

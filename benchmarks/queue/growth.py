@@ -12,8 +12,6 @@ import statistics
 import time
 from uuid import UUID, uuid4
 
-from silkline_local.postgres.server import Postgres
-
 from benchmarks.queue import fill
 from benchmarks.queue.drain import Silkline
 from benchmarks.queue.throughput import median_ratio
@@ -29,6 +27,7 @@ from benchmarks.shared.server import (
     sign_up,
     tidy,
 )
+from silkline_local.postgres.server import Postgres
 
 USERS = 20
 FEW = 1_000

@@ -10,8 +10,6 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
-from silkline_local.postgres.server import Postgres
-
 from benchmarks.queue import fill
 from benchmarks.queue.drain import BARE_FILL, BARE_TABLE, Bare, Silkline, claim_only, drain
 from benchmarks.queue.peers import PEERS, drain_peer
@@ -28,6 +26,7 @@ from benchmarks.shared.server import (
     sign_up,
     tidy,
 )
+from silkline_local.postgres.server import Postgres
 
 CALL = 1_000
 CLAIM_CALLS = 100

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import sql
+
 from silkline_local.postgres.migrations import bootstrap, migrate
 from silkline_local.postgres.server import SUPERUSER, Postgres
 

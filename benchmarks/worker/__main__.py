@@ -22,12 +22,12 @@ from tempfile import TemporaryDirectory
 
 import psycopg
 from psycopg.types.json import Jsonb
-from silkline_local.postgres.server import SUPERUSER
 
 from benchmarks.shared.report import Report
 from benchmarks.shared.server import ROOT
 from benchmarks.shared.stack import Stack, memory_megabytes, run_stack
 from benchmarks.worker.site import NETWORK, Site
+from silkline_local.postgres.server import SUPERUSER
 
 RESULTS = ROOT / 'benchmarks/results/worker.md'
 SECONDS = 300.0

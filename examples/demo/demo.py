@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from demo_site import DemoSite
+
 from silkline.settings import STACK_NAME
 from silkline_local.directory import StackDirectory
 

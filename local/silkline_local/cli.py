@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from silkline.errors import ExitCode, SilklineError
 from silkline.settings import STACK_NAME, dashboard_directory, migrations_directory
-
 from silkline_local.directory import format_env
 from silkline_local.errors import AlreadyRunning, StackError
 from silkline_local.launch import (

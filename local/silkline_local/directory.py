@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from silkline.settings import STACK_NAME, STACK_SIGN, is_stack
-
 from silkline_local.errors import StackError
 from silkline_local.lock import StackLock
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from silkline import settings
 
+from silkline import settings
 from silkline_local.directory import StackDirectory
 from silkline_local.errors import StackError
 

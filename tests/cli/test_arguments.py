@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from silkline.cli.arguments import add_scheme
 
+from silkline.cli.arguments import add_scheme
 from tests.support.user import User
 
 # Nothing listens there: a command that reached the network would exit with 3.

@@ -9,9 +9,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from silkline.linux import processes
 
 from examples.demo.demo_site import DemoSite
+from silkline.linux import processes
 from tests.support.plugins import python_with_generated_site
 from tests.support.site import Site, page
 from tests.support.stack import StackProcess, own_stack

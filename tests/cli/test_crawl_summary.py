@@ -4,6 +4,7 @@ import json
 from uuid import UUID
 
 import pytest
+
 from silkline.cli.crawl.burst_worker import format_log_line
 from silkline.cli.crawl.summary import Reasons, allow_network_option, explain_start
 from silkline.queue.rows import PageRow

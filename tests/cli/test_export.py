@@ -11,6 +11,7 @@ from uuid import UUID, uuid5
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline.cli.export.directory import MANIFEST, Export, ExportCounts, check_directory
 from silkline.cli.export.files import collision_key, document, path_of
 from silkline.errors import SettingsError

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from silkline.errors import SettingsError
 from silkline.settings import read_project
 from silkline_local.directory import StackDirectory

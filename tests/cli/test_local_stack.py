@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from silkline_local.directory import PASSWORD, StackDirectory
 
+from silkline_local.directory import PASSWORD, StackDirectory
 from tests.support.environment import make_environment
 from tests.support.servers import ROOT
 from tests.support.site import Site, page

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from silkline import __version__
 
+from silkline import __version__
 from tests.support.servers import MIGRATIONS, ROOT
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from silkline.cli.output import print_job_details, print_jobs, print_stats
 from silkline.cli.wording import (
     byte_size,
@@ -15,7 +16,6 @@ from silkline.cli.wording import (
     with_advice,
 )
 from silkline.queue.rows import Event, JobStatus, Progress, QueueStats, Reason, ShownJob
-
 from tests.support.screen import screen_after
 
 JOB = UUID(int=1)

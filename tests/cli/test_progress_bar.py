@@ -1,7 +1,6 @@
 """Messages and the progress bar on one terminal."""
 
 from silkline.queue.rows import Progress
-
 from tests.cli.test_output import progress
 from tests.support.screen import screen_after
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from silkline.cli.runtime import COMMAND_NAMES
 
+from silkline.cli.runtime import COMMAND_NAMES
 from tests.cli.test_arguments import UNREACHABLE
 from tests.support.servers import MIGRATIONS
 from tests.support.user import User

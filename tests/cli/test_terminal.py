@@ -2,6 +2,7 @@
 
 import pytest
 from rich.text import Text
+
 from silkline.cli.terminal import lay_out, printable, shorten, wrapped_columns
 
 

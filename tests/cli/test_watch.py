@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 from aiohttp import ClientSession, web
+
 from silkline.cli.watch import pause_after
 from silkline.queue.rows import Progress
-
 from tests.cli.test_output import progress
 from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User

@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline.crawl.charsets import CODECS, NAMES, decode, name_of
 
 TEXT = 'Grüße, 世界'

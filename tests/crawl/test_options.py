@@ -1,6 +1,7 @@
 """The options of a crawl, as a runner reads them."""
 
 import pytest
+
 from silkline.crawl.options import CrawlError, CrawlOptions
 
 

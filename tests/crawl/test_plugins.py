@@ -8,11 +8,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from silkline import protocol
 from silkline.supervisor.outcome import Outcome
 from silkline.supervisor.process import Runner
 from silkline.supervisor.spawn import PROGRAM, ROOT
-
 from tests.support.plugins import install
 from tests.support.runner import Frontier, supervise
 from tests.support.site import Answer, Site, page

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+
 from silkline.crawl.retries import (
     retry_after_seconds,
     retry_class_of,

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from silkline.crawl.urls import (
     BAD_PORTS,
     MAX_URL_LENGTH,

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import psycopg
 import pytest
-from silkline_local.postgres.server import is_alive
 
+from silkline_local.postgres.server import is_alive
 from tests.support.http import http
 from tests.support.stack import StackProcess, own_stack, run_silkline
 from tests.support.waiting import wait_until

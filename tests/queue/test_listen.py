@@ -4,7 +4,6 @@ import asyncio
 
 from silkline.queue.realtime import listen
 from silkline.settings import Project
-
 from tests.support.ports import unused_port
 
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+
 from silkline.queue.realtime import ProgressPublisher, listen
 from silkline.settings import Project
-
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
 from silkline.errors import ApiRefused
 from silkline.queue.rpc import Rpc
 from silkline.settings import Project

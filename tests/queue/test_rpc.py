@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
 from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.queue.rows import QueueStats
 from silkline.queue.rpc import UNREADABLE, Rpc

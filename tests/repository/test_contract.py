@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, get_args
 
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
+
 from silkline import plugins, protocol
 from silkline.cli.main import app
 from silkline.errors import ExitCode
 from silkline.supervisor.outcome import ERROR_CODES
-from typer.core import TyperGroup, TyperOption
-from typer.main import get_command
-
 from tests.support.database import Database
 from tests.support.queue import checkpoint, claim_one, enqueue, found
 from tests.support.servers import MIGRATIONS, ROOT

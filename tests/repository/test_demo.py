@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 from silkline.linux import processes
-
 from tests.support.servers import ROOT
 from tests.support.waiting import wait_until
 

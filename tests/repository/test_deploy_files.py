@@ -4,10 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from typer.main import get_command
+
 from silkline.cli.commands.worker import commands
 from silkline.supervisor.metrics import Metrics
 from silkline.supervisor.worker import WorkerOptions
-from typer.main import get_command
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / 'worker/Dockerfile').read_text()

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import jwt
 import pytest
-from silkline.cli.main import app
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from silkline.cli.main import app
 from tests.support.servers import ROOT
 
 DOCS = sorted((ROOT / 'docs').rglob('*.md'))

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from silkline import settings
 from silkline.errors import SettingsError
 from silkline.settings import read_project

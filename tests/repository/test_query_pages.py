@@ -4,7 +4,6 @@ import re
 from uuid import UUID
 
 from silkline_local.postgres.migrations import split_statements
-
 from tests.support.database import Database
 from tests.support.queue import checkpoint, claim_one, enqueue, fetched, found
 from tests.support.servers import ROOT

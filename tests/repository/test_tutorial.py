@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from silkline_local.directory import StackDirectory
 
+from silkline_local.directory import StackDirectory
 from tests.support.ports import unused_port
 from tests.support.servers import NODE_MODULES, ROOT
 

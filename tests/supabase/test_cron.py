@@ -3,8 +3,8 @@
 from uuid import UUID
 
 import pytest
-from silkline_local.postgres.migrations import migrate, split_statements
 
+from silkline_local.postgres.migrations import migrate, split_statements
 from tests.support.database import Database
 from tests.support.queue import claim_one, enqueue, job_row, silence
 from tests.support.servers import MIGRATIONS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
 from silkline_local.postgres.migrations import split_statements
 from silkline_local.postgres.server import SUPERUSER
-
 from tests.support.database import Database
 from tests.support.servers import ROOT, Server
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from silkline_local.postgres.migrations import migrate
 
+from silkline_local.postgres.migrations import migrate
 from tests.support.database import Database
 from tests.support.servers import MIGRATIONS, NODE_MODULES, ROOT, Server
 

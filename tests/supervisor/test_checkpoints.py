@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline import protocol
 from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.queue.rows import Checkpoint
 from silkline.queue.rpc import Rpc
 from silkline.supervisor.checkpoints import SAVE_PAGES, SAVE_SECONDS, Batch, Checkpoints
-
 from tests.support.messages import results
 
 KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')

@@ -10,6 +10,7 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
+
 from silkline.errors import ApiUnavailable
 from silkline.protocol import Command
 from silkline.queue.realtime import ProgressPublisher
@@ -18,7 +19,6 @@ from silkline.queue.rpc import Rpc
 from silkline.supervisor.job_run import JobRun
 from silkline.supervisor.metrics import Metrics
 from silkline.supervisor.spawn import ROOT, Spare, Started, start_process
-
 from tests.support.waiting import wait_until
 
 # Sends results as fast as the pipe takes them, and creates a file once it takes no more.

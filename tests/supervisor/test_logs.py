@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from silkline.supervisor.logs import LogFormat, make_handler
 
 KEY = 'sb_publishable_0123456789'

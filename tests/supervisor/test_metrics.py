@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
 from silkline.errors import SettingsError
 from silkline.supervisor.metrics import MAX_CODES, Metrics
 from silkline.supervisor.metrics_server import MAX_CONNECTIONS, serve_metrics

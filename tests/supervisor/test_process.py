@@ -19,13 +19,13 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+
 from silkline import protocol
 from silkline.linux import descendants
 from silkline.protocol import EXIT_OUT_OF_MEMORY
 from silkline.supervisor.outcome import ERROR_CODES, Outcome, code_of
 from silkline.supervisor.process import STDERR_TAIL_BYTES, CannotStart, Runner
 from silkline.supervisor.spawn import INHERITED, Spare, end_process, start_process
-
 from tests.support.runner import (
     Frontier,
     children_of,

@@ -18,9 +18,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from silkline.queue.realtime import listen
 from silkline.settings import Project
-
 from tests.support.crawls import LOOPBACK
 from tests.support.plugins import python_with_generated_site
 from tests.support.runner import is_running

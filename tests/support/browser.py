@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from silkline.crawl.fetchers.browser import BrowserFetcher
 from silkline.crawl.fetchers.chromium import BrowserMissing, find_chromium
 from silkline.linux import descendants, processes
-
 from tests.support.egress import MEGABYTE, egress
 from tests.support.raw_site import RawSite, answer, raw_site
 

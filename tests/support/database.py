@@ -11,6 +11,7 @@ from psycopg import sql
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
 from psycopg.types.numeric import Float4
+
 from silkline_local.postgres.server import SUPERUSER, Postgres
 
 Session = psycopg.Connection[DictRow]

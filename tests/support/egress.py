@@ -7,7 +7,6 @@ from typing import Any
 
 from silkline.crawl.net.egress import Egress
 from silkline.crawl.responses import EgressError
-
 from tests.support.raw_site import answer, raw_site
 
 LOOPBACK = ('127.0.0.0/8', '::1/128')

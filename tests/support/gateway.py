@@ -11,7 +11,6 @@ from typing import Any, Self, TypeVar
 
 from silkline_local.gateway.app import Gateway, GatewaySettings
 from silkline_local.keys import Keys, generate_keys
-
 from tests.support.database import Database
 from tests.support.ports import unused_port
 

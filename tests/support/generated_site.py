@@ -22,6 +22,7 @@ from typing import NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 from multidict import CIMultiDict, CIMultiDictProxy
+
 from silkline import framing, protocol
 from silkline.plugins import Response
 

@@ -19,7 +19,6 @@ from uuid import uuid4
 from silkline import protocol
 from silkline.supervisor.outcome import Outcome
 from silkline.supervisor.process import Runner
-
 from tests.support.raw_site import Handler, answer, not_found
 from tests.support.runner import Frontier, run_job
 

@@ -1,6 +1,7 @@
 """Hypothesis strategies for the messages between supervisor and runner."""
 
 from hypothesis import strategies as st
+
 from silkline import protocol
 
 # Text that Postgres can store: anything else is replaced when a message is encoded.

@@ -11,13 +11,13 @@ from urllib.parse import urlencode
 from uuid import UUID, uuid4
 
 import msgspec
+
 from silkline import protocol
 from silkline.linux import processes
 from silkline.supervisor.checkpoints import Batch
 from silkline.supervisor.outcome import Outcome
 from silkline.supervisor.process import Runner
 from silkline.supervisor.spawn import default_command
-
 from tests.support.plugins import GENERATED, python_with_generated_site
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 from pytest_postgresql.janitor import DatabaseJanitor
+
 from silkline_local.postgres.migrations import bootstrap, migrate
 from silkline_local.postgres.programs import wheel_binaries
 from silkline_local.postgres.server import SUPERUSER, Postgres
-
 from tests.support.database import Database
 from tests.support.runner import children_of, is_running
 from tests.support.waiting import wait_until

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-from silkline_local.directory import StackDirectory
 
+from silkline_local.directory import StackDirectory
 from tests.support.http import http
 from tests.support.ports import unused_port
 from tests.support.servers import ROOT

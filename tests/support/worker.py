@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
-from silkline.linux import processes
 
+from silkline.linux import processes
 from tests.support.plugins import GENERATED
 from tests.support.stack import StackProcess
 from tests.support.waiting import wait_until

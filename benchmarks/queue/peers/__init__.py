@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from silkline_local.postgres.server import Postgres
-
 from benchmarks.shared.server import ROOT, administer, make_empty_database
+from silkline_local.postgres.server import Postgres
 
 HERE = Path(__file__).parent
 ENVIRONMENT = ROOT / '.venv-bench'

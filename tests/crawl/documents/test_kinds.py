@@ -1,8 +1,8 @@
 """The kind of a document, by its content type and its URL."""
 
 import pytest
-from silkline.crawl.documents.kinds import kind_of
 
+from silkline.crawl.documents.kinds import kind_of
 from tests.support.documents import URL
 
 SITE = 'https://a.example'

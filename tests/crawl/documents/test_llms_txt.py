@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline.crawl.documents.llms_txt import MAX_LINKS, links_of
 
 FILE = """\ufeff# Example

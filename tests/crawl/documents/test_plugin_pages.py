@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from silkline.crawl.documents.plugin_pages import MAX_METADATA_BYTES, PageHooks
 from silkline.plugins import Page
-
 from tests.support.documents import URL, make_reader, page_of, read, response
 
 

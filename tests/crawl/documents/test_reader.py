@@ -4,8 +4,8 @@ import gzip
 from typing import Any
 
 import pytest
-from silkline.crawl.documents.record import MAX_LINK_BYTES
 
+from silkline.crawl.documents.record import MAX_LINK_BYTES
 from tests.support.documents import URL, make_reader, read, response
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from multidict import CIMultiDict
+
 from silkline.crawl.documents.robots_tag import directives_of
 
 

@@ -8,6 +8,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline.crawl.documents.sitemap import (
     MAX_BYTES,
     MAX_ENTRIES,

@@ -3,6 +3,7 @@
 import gzip
 
 import pytest
+
 from silkline.crawl.documents.sitemap import MAX_AMPERSANDS, parse_sitemap
 
 PAGES = [

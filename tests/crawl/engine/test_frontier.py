@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+
 from silkline.crawl.engine.frontier import SeenUrls, start_of
 from silkline.crawl.urls import key_of
 

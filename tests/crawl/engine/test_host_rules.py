@@ -6,7 +6,6 @@ from typing import Any
 
 from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host
-
 from tests.support.certificates import Certificate
 from tests.support.channel import RecordingChannel
 from tests.support.egress import egress, resolving

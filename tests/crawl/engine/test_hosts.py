@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from silkline import protocol
 from silkline.crawl.engine.hosts import MAX_BACKOFFS, MAX_HOSTS, Host, Hosts
 from silkline.crawl.retries import RetryClass

@@ -5,6 +5,7 @@
 import time
 
 import pytest
+
 from silkline.crawl.engine.robots import MAX_CHARACTERS, Robots, product_token, verdict_of
 
 SIMPLE_EXAMPLE = """

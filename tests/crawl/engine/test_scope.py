@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+
 from silkline.crawl.engine.scope import Scope, ScopeKind, directory_of
 from silkline.protocol import SkipReason
 

@@ -3,6 +3,7 @@
 from datetime import date
 
 import pytest
+
 from silkline.crawl.engine.traps import MAX_DUPLICATES, DuplicateDetector, is_trap, shape_of
 from silkline.crawl.urls import MAX_URL_LENGTH
 

@@ -4,6 +4,7 @@ import asyncio
 from uuid import UUID, uuid4
 
 import pytest
+
 from silkline import protocol
 from silkline.crawl.engine.frontier import Frontier
 from silkline.crawl.engine.host_rules import HostRules
@@ -14,7 +15,6 @@ from silkline.crawl.engine.visits import Visits
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.retries import retry_class_of, status_text
-
 from tests.support.channel import RecordingChannel
 
 URL = 'https://a.example/'

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 import pytest
+
 from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Anchor, Facts, read_html
 
 URL = 'https://example.org/dir/page'

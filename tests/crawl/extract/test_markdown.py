@@ -7,6 +7,7 @@
 from pathlib import Path
 
 import pytest
+
 from silkline.crawl.extract import read_html
 
 GOLDEN = Path(__file__).parents[2] / 'golden/extract'

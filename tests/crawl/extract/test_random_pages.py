@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+
 from silkline.crawl.extract import read_html
 
 TAGS = (

@@ -8,11 +8,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from silkline import protocol
 from silkline.crawl.extract import read_html
 from silkline.crawl.responses import NoResponse, Refused, TooLarge
 from silkline.supervisor.job_run import limits_for
-
 from tests.support.browser import (
     browser,
     drivers,

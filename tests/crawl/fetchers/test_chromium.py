@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+
 from silkline.crawl.fetchers.browser import BrowserFetcher
 from silkline.crawl.fetchers.chromium import BrowserMissing, find_chromium
-
 from tests.support.browser import (
     needs_browser,
     processes_below,

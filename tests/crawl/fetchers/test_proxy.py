@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import uvloop
+
 from silkline.crawl.fetchers.proxy import Proxy, ProxySession
 from silkline.crawl.responses import NoResponse, Refused
-
 from tests.support.egress import MEGABYTE, OK, egress, resolving
 from tests.support.raw_site import RawSite, answer, endless, raw_site, silent
 

@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 import pytest
+
 from silkline.crawl.net.addresses import AddressRules, is_own
 
 FORBIDDEN = """

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from silkline.crawl.responses import NoResponse
 
+from silkline.crawl.responses import NoResponse
 from tests.support.certificates import Certificate
 from tests.support.egress import OK, egress, fetch_from, fetch_one, resolving
 from tests.support.raw_site import answer, endless, raw_site, silent, slow

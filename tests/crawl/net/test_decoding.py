@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from silkline.crawl.responses import TooLarge, UndecodableBody
 
+from silkline.crawl.responses import TooLarge, UndecodableBody
 from tests.support.egress import MEGABYTE, fetch_one
 from tests.support.raw_site import answer, endless, slow
 

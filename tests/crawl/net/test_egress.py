@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import uvloop
-from silkline.crawl.responses import EgressError, NoResponse
 
+from silkline.crawl.responses import EgressError, NoResponse
 from tests.support.egress import MEGABYTE, OK, declines, egress, fetch_from, fetch_one
 from tests.support.raw_site import answer, endless, raw_site, silent, slow
 

@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from silkline.crawl.responses import Refused
 
+from silkline.crawl.responses import Refused
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import answer, raw_site
 

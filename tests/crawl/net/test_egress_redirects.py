@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from silkline.crawl.net.egress import Egress
 from silkline.crawl.responses import NoResponse, Refused
-
 from tests.support.egress import MEGABYTE, OK, declines, egress, resolving
 from tests.support.raw_site import answer, raw_site, slow
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from silkline.crawl.net.lenient_http import HEAD_BYTES, HEADER_LINES, repair
 from silkline.crawl.responses import NoResponse
-
 from tests.support.egress import declines, egress, fetch_from, fetch_one
 from tests.support.raw_site import answer, raw_site, slow
 

@@ -8,9 +8,9 @@ import threading
 from typing import Any
 
 import pytest
+
 from silkline.crawl.net.resolver import THREADS, LookupThreads, system_resolve
 from silkline.crawl.responses import EgressError, NoResponse, Refused
-
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import raw_site
 

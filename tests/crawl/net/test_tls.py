@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from silkline.crawl.net.tls import SystemTrust, hashed_directory, no_certificates
 from silkline.crawl.responses import NoResponse
-
 from tests.support.certificates import Certificate
 from tests.support.egress import OK, egress, fetch_from, resolving
 from tests.support.raw_site import raw_site

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
+
 from silkline_local.gateway.http import UnreadableBody, read_body
 
 

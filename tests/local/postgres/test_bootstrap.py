@@ -5,9 +5,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import errors
+
 from silkline_local.postgres.migrations import bootstrap
 from silkline_local.postgres.server import SUPERUSER
-
 from tests.support.database import Database, Session
 from tests.support.servers import Server
 

@@ -13,11 +13,11 @@ from typing import Literal
 
 import psycopg
 import pytest
+
 from silkline_local.errors import PostgresError
 from silkline_local.postgres.migrations import bootstrap
 from silkline_local.postgres.programs import wheel_binaries
 from silkline_local.postgres.server import SUPERUSER, Postgres, is_alive
-
 from tests.support.servers import FAST, ROOT, VERSIONS, Missing, make_server
 from tests.support.waiting import wait_until
 

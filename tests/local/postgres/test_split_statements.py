@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline_local.postgres.migrations import split_statements
 
 STATEMENTS = [

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, web
+
 from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.realtime.routes import Realtime
 from silkline_local.keys import generate_keys
-
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.phoenix import V1, V2, open_socket, push_frame

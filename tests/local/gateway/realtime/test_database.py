@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from silkline_local.gateway.realtime.database import RealtimeDatabase
 from silkline_local.postgres.migrations import bootstrap
 from silkline_local.postgres.server import SUPERUSER, Postgres
-
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.phoenix import V1, V2, Phoenix, open_socket

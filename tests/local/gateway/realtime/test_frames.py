@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline_local.gateway.realtime.broadcasts import TextBroadcast, UserBroadcast
 from silkline_local.gateway.realtime.frames import (
     MalformedFrame,
@@ -14,7 +15,6 @@ from silkline_local.gateway.realtime.frames import (
     encode,
     websocket_frame,
 )
-
 from tests.support.phoenix import push_frame, read_binary
 
 SHORT_TEXT = st.text(st.characters(codec='utf-8'), max_size=50)

@@ -5,6 +5,7 @@ import time
 from typing import Any, cast
 
 from aiohttp import web
+
 from silkline_local.gateway.realtime.outbox import BACKLOG_BYTES, STALLED_SECONDS, Outbox
 
 

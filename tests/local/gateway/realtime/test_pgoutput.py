@@ -5,6 +5,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from silkline_local.gateway.realtime.pgoutput import (
     Keepalive,
     MalformedStream,

@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from aiohttp import WSMessage, WSMsgType, web
+
 from silkline_local.gateway.callers import role_caller
 from silkline_local.gateway.realtime.frames import ProtocolVersion
 from silkline_local.gateway.realtime.socket import Socket, SocketServices

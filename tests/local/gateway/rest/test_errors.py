@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from silkline_local.keys import generate_keys
 
+from silkline_local.keys import generate_keys
 from tests.support.http import http
 from tests.support.rest import Api, open_api
 from tests.support.servers import Server

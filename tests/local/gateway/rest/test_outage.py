@@ -12,6 +12,7 @@ import httpx
 import psycopg
 import pytest
 from aiohttp import web
+
 from silkline_local.gateway.app import answer_failures
 from silkline_local.gateway.callers import Callers
 from silkline_local.gateway.rest.database.connection import (
@@ -23,7 +24,6 @@ from silkline_local.gateway.rest.database.pool import ConnectionPool, PoolExhaus
 from silkline_local.gateway.rest.routes import Rest
 from silkline_local.keys import generate_keys
 from silkline_local.postgres.migrations import bootstrap
-
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
 from tests.support.http import http

@@ -5,6 +5,7 @@ import re
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from silkline_local.gateway.http import Refusal
 from silkline_local.gateway.rest.database.schema_cache import Table, similarity
 from silkline_local.gateway.rest.media import PLAIN, response_form
