@@ -101,7 +101,12 @@ def run(blocks: list[Block]) -> Iterator[Run]:
             start_new_session=True,
         )
         try:
-            printed, _ = shell.communicate(timeout=150)
+            try:
+                printed, _ = shell.communicate(timeout=150)
+            except subprocess.TimeoutExpired:
+                os.killpg(shell.pid, signal.SIGKILL)
+                printed, _ = shell.communicate()
+                pytest.fail(f'the tutorial did not end; it printed:\n{printed}')
             print(printed)
             parts = re.split(r'^::block (\d+)\n', printed, flags=re.M)
             texts = {
