@@ -14,7 +14,7 @@ import pytest
 from silkline.errors import ApiUnavailable
 from silkline.protocol import Command
 from silkline.queue.realtime import ProgressPublisher
-from silkline.queue.rows import Checkpoint, Job, Lease
+from silkline.queue.rows import Checkpoint, ClaimedJob, Lease
 from silkline.queue.rpc import Rpc
 from silkline.supervisor.job_run import JobRun
 from silkline.supervisor.metrics import Metrics
@@ -65,9 +65,10 @@ class SlowQueue:
         return []
 
 
-def leased_job() -> Job:
+def claimed_job() -> ClaimedJob:
     now = datetime.now(UTC)
-    return Job(
+    return ClaimedJob(
+        lease_token=uuid4(),
         id=uuid4(),
         user_id=None,
         kind='crawl',
@@ -76,20 +77,12 @@ def leased_job() -> Job:
         source_id=None,
         host='a.example',
         status='processing',
-        waits_for=None,
-        run_after=now,
-        worker_id=uuid4(),
-        lease_token=uuid4(),
         attempt=1,
         retry_count=0,
         max_retries=3,
-        progress_percentage=0,
-        error_code=None,
-        error_message=None,
-        result=None,
+        running_seconds=0,
         created_at=now,
         started_at=now,
-        completed_at=None,
     )
 
 
@@ -101,8 +94,7 @@ def test_a_job_ends_with_its_lease_even_while_its_batches_are_full(
         queue = SlowQueue()
         blocked = tmp_path / 'blocked'
         run = JobRun(
-            leased_job(),
-            uuid4(),
+            claimed_job(),
             cast(Rpc, queue),
             leased_at=time.monotonic(),
             metrics=Metrics(slots=1),

@@ -36,7 +36,6 @@ class Job(Row):
     waits_for: str | None
     run_after: datetime
     worker_id: UUID | None
-    lease_token: UUID | None
     attempt: int
     retry_count: int
     max_retries: int
@@ -52,6 +51,26 @@ class Job(Row):
     @property
     def url(self) -> str:
         return str(self.payload.get('url') or self.host or '')
+
+
+class ClaimedJob(Row):
+    """A job and the token of its lease: a row of `crawl_lease`, which only a claim returns."""
+
+    lease_token: UUID
+    id: UUID
+    user_id: UUID | None
+    kind: str
+    payload: dict[str, Any]
+    priority: int
+    source_id: str | None
+    host: str | None
+    status: JobStatus
+    attempt: int
+    retry_count: int
+    max_retries: int
+    running_seconds: float
+    created_at: datetime
+    started_at: datetime | None
 
 
 class Lease(Row):

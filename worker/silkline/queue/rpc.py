@@ -22,6 +22,7 @@ from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.queue.rows import (
     Check,
     Checkpoint,
+    ClaimedJob,
     Event,
     Explanation,
     HeartbeatSettings,
@@ -173,14 +174,14 @@ class Rpc:
 
     async def claim_crawl_jobs(
         self, worker_id: UUID, lease_tokens: Sequence[UUID], *, kinds: Sequence[str] | None = None
-    ) -> list[Job]:
+    ) -> list[ClaimedJob]:
         params: dict[str, object] = {
             'p_worker_id': str(worker_id),
             'p_lease_tokens': [str(token) for token in lease_tokens],
         }
         if kinds is not None:
             params['p_kinds'] = list(kinds)
-        return await self._call('claim_crawl_jobs', params, list[Job])
+        return await self._call('claim_crawl_jobs', params, list[ClaimedJob])
 
     async def heartbeat_crawl_jobs(
         self, worker_id: UUID, lease_tokens: Sequence[UUID], *, worker: Mapping[str, object]

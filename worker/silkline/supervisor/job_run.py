@@ -21,7 +21,7 @@ from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.plugins import GROUP
 from silkline.protocol import Command
 from silkline.queue.realtime import ProgressPublisher
-from silkline.queue.rows import Checkpoint, Job
+from silkline.queue.rows import Checkpoint, ClaimedJob
 from silkline.queue.rpc import Rpc
 from silkline.supervisor.checkpoints import NO_WISH, Checkpoints
 from silkline.supervisor.metrics import Metrics
@@ -49,8 +49,7 @@ class JobRun:
 
     def __init__(
         self,
-        job: Job,
-        lease_token: UUID,
+        job: ClaimedJob,
         rpc: Rpc,
         *,
         leased_at: float,
@@ -60,7 +59,7 @@ class JobRun:
         allow_networks: Sequence[str] = (),
     ) -> None:
         self.job = job
-        self.lease_token = lease_token
+        self.lease_token = job.lease_token
         # On the monotonic clock; the worker's heartbeat moves it forward.
         self.renewed_at = leased_at
         # Whether the lease has ended, as far as this process knows.
@@ -75,7 +74,7 @@ class JobRun:
         self._log_lines = 0
         # URLs being fetched. If the process dies, one of them may have killed it.
         self._begun: set[UUID] = set()
-        self._checkpoints = Checkpoints(lease_token, rpc)
+        self._checkpoints = Checkpoints(job.lease_token, rpc)
         self._command: Command = 'continue'
         self._shut_down_at: float | None = None
         # Never reset: the runner has given up URLs that only a release makes available again. A

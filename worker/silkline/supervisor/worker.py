@@ -28,7 +28,7 @@ from silkline import __version__, linux
 from silkline.errors import ApiRefused, ExitCode, SilklineError
 from silkline.protocol import Command
 from silkline.queue.realtime import ProgressPublisher, listen
-from silkline.queue.rows import HeartbeatSettings, Job
+from silkline.queue.rows import ClaimedJob, HeartbeatSettings
 from silkline.queue.rpc import UNREADABLE, Rpc
 from silkline.settings import Project
 from silkline.supervisor.job_run import JobRun
@@ -153,7 +153,7 @@ class Worker:
                     self._spare.drop()
             await self._deregister()
 
-    async def _claim(self, rpc: Rpc) -> list[Job] | None:
+    async def _claim(self, rpc: Rpc) -> list[ClaimedJob] | None:
         """Fill the free slots; return what was claimed, or None if that is not known."""
         free = self.options.slots - len(self.runs)
         if self.options.ends_after_one:
@@ -186,18 +186,17 @@ class Worker:
         self.metrics.count_claimed(len(jobs))
         self._open_tokens.clear()
         for job in jobs:
-            if job.lease_token is not None:
-                self._start(job, job.lease_token, rpc, leased_at=asked_at)
+            self._start(job, rpc, leased_at=asked_at)
         self._write_lease_file()
         await self._keep_spare()
         return jobs
 
-    async def _claim_readable(self, rpc: Rpc, tokens: Sequence[UUID]) -> list[Job]:
+    async def _claim_readable(self, rpc: Rpc, tokens: Sequence[UUID]) -> list[ClaimedJob]:
         """Claim one by one, and fail the jobs that cannot be parsed rather than claim them again.
 
         The same token brings the same job.
         """
-        jobs: list[Job] = []
+        jobs: list[ClaimedJob] = []
         for token in tokens:
             try:
                 jobs += await rpc.claim_crawl_jobs(self.id, [token], kinds=self.options.kinds)
@@ -213,10 +212,9 @@ class Worker:
                 )
         return jobs
 
-    def _start(self, job: Job, lease_token: UUID, rpc: Rpc, *, leased_at: float) -> None:
+    def _start(self, job: ClaimedJob, rpc: Rpc, *, leased_at: float) -> None:
         run = JobRun(
             job,
-            lease_token,
             rpc,
             leased_at=leased_at,
             metrics=self.metrics,
@@ -225,9 +223,9 @@ class Worker:
             allow_networks=self.options.allow_networks,
         )
         self._has_claimed = True
-        self.runs[lease_token] = run
+        self.runs[run.lease_token] = run
         self.metrics.set_busy_slots(len(self.runs))
-        self._tasks[lease_token] = asyncio.create_task(self._run(run), name=f'job {job.id}')
+        self._tasks[run.lease_token] = asyncio.create_task(self._run(run), name=f'job {job.id}')
 
     async def _run(self, run: JobRun) -> None:
         """The boundary of a job: an error in it does not affect the others."""
@@ -252,7 +250,7 @@ class Worker:
         if len(self.runs) < self.options.slots and not (is_last or self._is_stopping):
             self._spare.keep()
 
-    def _is_finished(self, claimed: list[Job] | None) -> bool:
+    def _is_finished(self, claimed: list[ClaimedJob] | None) -> bool:
         if self.runs:
             return False
         is_idle = claimed == [] and self.options.ends_when_idle
