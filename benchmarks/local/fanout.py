@@ -14,7 +14,7 @@ import psycopg
 TOPIC = 'benchmark'
 SECONDS = 30.0
 JOINS_AT_ONCE = 50
-# As large as what a worker publishes each second.
+# As large as a progress message.
 PAYLOAD: dict[str, object] = {
     'seq': 1234,
     'pages_done': 1234,

@@ -1,14 +1,13 @@
-"""Live messages, as workers send and receive them, and what happens without Realtime."""
+"""Live messages, as workers receive them, and what happens without Realtime."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from silkline.queue.realtime import ProgressPublisher, listen
+from silkline.queue.realtime import listen
 from silkline.settings import Project
 from tests.support.database import Database
 from tests.support.gateway import GatewayThread
@@ -92,51 +91,5 @@ def test_listening_resumes_after_the_server_was_down(
         await ear.wait_until_joined(True)
         await asyncio.to_thread(send, database, 'wake')
         await ear.wait_for('wake')
-
-    run_listening(gateway, ear, scenario)
-
-
-def test_progress_is_published_at_most_once_a_second_and_the_latest_wins(
-    gateway: GatewayThread, ear: Ear
-) -> None:
-    async def scenario() -> None:
-        publisher = ProgressPublisher(project_of(gateway))
-        publishing = asyncio.create_task(publisher.run())
-        try:
-            began_at = time.monotonic()
-            for number in range(100):
-                publisher.publish('crawl_workers', {'number': number})
-                await asyncio.sleep(0)
-            told = [await ear.wait_for('progress')]
-            while told[-1]['number'] != 99:
-                told.append(await ear.wait_for('progress'))
-            assert len(told) <= 2 + int(time.monotonic() - began_at)
-        finally:
-            publishing.cancel()
-            with suppress(asyncio.CancelledError):
-                await publishing
-
-    run_listening(gateway, ear, scenario)
-
-
-def test_progress_that_cannot_be_published_is_dropped_and_the_next_is_sent(
-    gateway: GatewayThread, ear: Ear
-) -> None:
-    async def scenario() -> None:
-        publisher = ProgressPublisher(project_of(gateway))
-        publishing = asyncio.create_task(publisher.run())
-        try:
-            await asyncio.to_thread(gateway.stop)
-            publisher.publish('crawl_workers', {'number': 1})
-            await ear.wait_until_joined(False)
-            await asyncio.to_thread(gateway.start)
-            await ear.wait_until_joined(True)
-            publisher.publish('crawl_workers', {'number': 2})
-            assert (await ear.wait_for('progress'))['number'] == 2
-            assert not publishing.done()
-        finally:
-            publishing.cancel()
-            with suppress(asyncio.CancelledError):
-                await publishing
 
     run_listening(gateway, ear, scenario)

@@ -13,7 +13,6 @@ import pytest
 
 from silkline.errors import ApiUnavailable
 from silkline.protocol import Command
-from silkline.queue.realtime import ProgressPublisher
 from silkline.queue.rows import Checkpoint, ClaimedJob, Lease
 from silkline.queue.rpc import Rpc
 from silkline.supervisor.job_run import JobRun
@@ -98,7 +97,6 @@ def test_a_job_ends_with_its_lease_even_while_its_batches_are_full(
             cast(Rpc, queue),
             leased_at=time.monotonic(),
             metrics=Metrics(slots=1),
-            publisher=cast(ProgressPublisher, None),
             spare=FloodingSpare(blocked),
         )
         running = asyncio.create_task(run.run())

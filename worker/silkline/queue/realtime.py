@@ -1,8 +1,8 @@
 """Realtime, as an optional extra that nothing depends on.
 
 Hides the client library and its silent failures: a connection or channel that ends is opened
-again, for ever, and an exception in a callback stays here. Also publishes progress, and drops it
-if it cannot. Messages are hints; the database is the source of truth.
+again, for ever, and an exception in a callback stays here. Messages are hints; the database sends
+them, and is the source of truth.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-import httpx
 from realtime import AsyncRealtimeClient, RealtimeSubscribeStates
 from realtime.types import BroadcastPayload
 
@@ -24,8 +23,6 @@ LONGEST_PAUSE_SECONDS = 15.0
 LOOK_SECONDS = 1.0
 JOIN_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-PUBLISH_EVERY_SECONDS = 1.0
-PUBLISH_SECONDS = 5.0
 
 OnBroadcast = Callable[[str, Mapping[str, Any]], None]
 
@@ -106,56 +103,3 @@ def guarded(on_broadcast: OnBroadcast) -> Callable[[BroadcastPayload], None]:
             logger.exception('cannot handle a Realtime message')
 
     return call
-
-
-class ProgressPublisher:
-    """Publishes the latest progress of each job, at most once a second, all jobs in one call.
-
-    Over HTTP, because that needs no joined channel which could have ended unnoticed. What cannot
-    be sent is dropped: it never delays or fails a crawl.
-    """
-
-    def __init__(self, project: Project) -> None:
-        self._project = project
-        self._latest: dict[str, Mapping[str, Any]] = {}
-        self._has_news = asyncio.Event()
-
-    def publish(self, topic: str, payload: Mapping[str, Any]) -> None:
-        self._latest[topic] = payload
-        self._has_news.set()
-
-    async def run(self) -> NoReturn:
-        headers = {
-            'apikey': self._project.key,
-            'Authorization': f'Bearer {self._project.bearer}',
-        }
-        async with httpx.AsyncClient(
-            headers=headers, timeout=PUBLISH_SECONDS, trust_env=not self._project.is_local
-        ) as client:
-            pause = PUBLISH_EVERY_SECONDS
-            while True:
-                await self._has_news.wait()
-                self._has_news.clear()
-                latest, self._latest = self._latest, {}
-                is_sent = await self._send(client, latest)
-                # While Realtime is down, try less and less often.
-                pause = PUBLISH_EVERY_SECONDS if is_sent else min(pause * 2, LONGEST_PAUSE_SECONDS)
-                await asyncio.sleep(pause)
-
-    async def _send(
-        self, client: httpx.AsyncClient, latest: Mapping[str, Mapping[str, Any]]
-    ) -> bool:
-        messages = [
-            {'topic': topic, 'event': 'progress', 'payload': payload, 'private': True}
-            for topic, payload in latest.items()
-        ]
-        try:
-            answer = await client.post(
-                f'{self._project.url}/realtime/v1/api/broadcast', json={'messages': messages}
-            )
-        except httpx.HTTPError as error:
-            logger.debug('cannot publish progress: %s', error)
-            return False
-        if answer.is_error:
-            logger.debug('cannot publish progress: %s', answer.status_code)
-        return not answer.is_error

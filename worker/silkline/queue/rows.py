@@ -90,8 +90,6 @@ class Checkpoint(Row):
 
     command: Command
     for_runner: dict[str, Any] = {}
-    # What watchers see: keys of `crawl_progress`.
-    progress: dict[str, Any] = {}
 
 
 class HeartbeatSettings(Row):

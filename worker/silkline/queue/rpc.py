@@ -198,14 +198,8 @@ class Rpc:
     ) -> Checkpoint:
         params = {'p_lease_token': str(lease_token), 'p_batch': batch, 'p_want': want}
         answer = await self._call('checkpoint_crawl_job', params, dict[str, Any])
-        return checked(
-            Checkpoint,
-            {
-                'command': answer.pop('command', None),
-                'progress': answer.pop('progress', {}),
-                'for_runner': answer,
-            },
-        )
+        command = answer.pop('command', None)
+        return checked(Checkpoint, {'command': command, 'for_runner': answer})
 
     async def complete_crawl_job(
         self, lease_token: UUID, *, result: Mapping[str, object], running_seconds: float = 0.0

@@ -20,7 +20,6 @@ from silkline import protocol
 from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.plugins import GROUP
 from silkline.protocol import Command
-from silkline.queue.realtime import ProgressPublisher
 from silkline.queue.rows import Checkpoint, ClaimedJob
 from silkline.queue.rpc import Rpc
 from silkline.supervisor.checkpoints import NO_WISH, Checkpoints
@@ -54,7 +53,6 @@ class JobRun:
         *,
         leased_at: float,
         metrics: Metrics,
-        publisher: ProgressPublisher,
         spare: Spare,
         allow_networks: Sequence[str] = (),
     ) -> None:
@@ -66,7 +64,6 @@ class JobRun:
         self.is_over = False
         self._rpc = rpc
         self._metrics = metrics
-        self._publisher = publisher
         self._spare = spare
         self._allow_networks = allow_networks
         # None once the runner has sent its first message.
@@ -177,14 +174,8 @@ class JobRun:
             else:
                 self._metrics.count_checkpoint()
                 self.obey(answer.command)
-                self._publish(answer.progress)
                 return answer
         return None
-
-    def _publish(self, progress: Mapping[str, Any]) -> None:
-        if progress:
-            message = {'job_id': str(self.job.id), 'attempt': self.job.attempt, **progress}
-            self._publisher.publish(f'crawl_job:{self.job.id}', message)
 
     async def _pass_commands_on(self, runner: Runner) -> None:
         passed_on: Command = 'continue'

@@ -27,7 +27,7 @@ from uuid import UUID, uuid4
 from silkline import __version__, linux
 from silkline.errors import ApiRefused, ExitCode, SilklineError
 from silkline.protocol import Command
-from silkline.queue.realtime import ProgressPublisher, listen
+from silkline.queue.realtime import listen
 from silkline.queue.rows import ClaimedJob, HeartbeatSettings
 from silkline.queue.rpc import UNREADABLE, Rpc
 from silkline.settings import Project
@@ -74,7 +74,6 @@ class Worker:
         self.options = options
         self.lease_files = LeaseFiles(options.lease_directory)
         self.metrics = Metrics(slots=options.slots)
-        self._publisher = ProgressPublisher(project)
         self._spare = Spare()
         self.runs: dict[UUID, JobRun] = {}
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
@@ -142,10 +141,7 @@ class Worker:
             async with Rpc(self.project, on_call=self.metrics.time_call) as rpc:
                 try:
                     async with side_tasks(
-                        self._keep_leases(),
-                        self._drop_expiring_leases(),
-                        self._listen(),
-                        self._publisher.run(),
+                        self._keep_leases(), self._drop_expiring_leases(), self._listen()
                     ):
                         yield rpc
                 finally:
@@ -218,7 +214,6 @@ class Worker:
             rpc,
             leased_at=leased_at,
             metrics=self.metrics,
-            publisher=self._publisher,
             spare=self._spare,
             allow_networks=self.options.allow_networks,
         )
