@@ -147,7 +147,7 @@ def cron_database(server: Server) -> Iterator[Database]:
     """The migrated database of a server with pg_cron, which has only one; shared by the run."""
     if not server.postgres.has_extension('pg_cron'):
         pytest.skip(f'PostgreSQL {server.version} has no pg_cron here; Debian packages it for 15')
-    bootstrap(server.postgres, 'postgres')
+    bootstrap(server.postgres, 'postgres', privileges=server.privileges)
     with Database(server.postgres, 'postgres') as database:
         migrate(database.url(), MIGRATIONS)
         yield database

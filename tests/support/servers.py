@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 from pytest_postgresql.janitor import DatabaseJanitor
 
-from silkline_local.postgres.migrations import bootstrap, migrate
+from silkline_local.postgres.migrations import DefaultPrivileges, bootstrap, migrate
 from silkline_local.postgres.programs import wheel_binaries
 from silkline_local.postgres.server import SUPERUSER, Postgres
 from tests.support.database import Database
@@ -85,26 +85,45 @@ class Server:
     def version(self) -> int:
         return self.postgres.version
 
+    @property
+    def privileges(self) -> DefaultPrivileges:
+        """The default privileges of its databases: the oldest version stands for old projects."""
+        return 'classic' if self.version == min(VERSIONS) else 'new'
+
     @contextmanager
-    def template(self, source: str | None = None) -> Generator[str]:
+    def template(
+        self, source: str | None = None, *, privileges: DefaultPrivileges | None = None
+    ) -> Generator[str]:
         """A database to copy: itself a copy of `source`, else newly bootstrapped and migrated."""
         with self._janitor(source, as_template=True) as janitor:
             if source is None:
-                bootstrap(self.postgres, janitor.dbname)
+                bootstrap(self.postgres, janitor.dbname, privileges=privileges or self.privileges)
                 migrate(self.postgres.url(janitor.dbname), MIGRATIONS)
             yield janitor.dbname
 
     @contextmanager
-    def database(self, template: str | None = None) -> Generator[Database]:
+    def database(
+        self, template: str | None = None, *, privileges: DefaultPrivileges | None = None
+    ) -> Generator[Database]:
         """A new database: a copy of `template`, else only bootstrapped."""
         with self._janitor(template) as janitor:
             if template is None:
-                bootstrap(self.postgres, janitor.dbname)
+                bootstrap(self.postgres, janitor.dbname, privileges=privileges or self.privileges)
             else:
                 self._give_to_postgres(janitor.dbname)
             with Database(self.postgres, janitor.dbname) as database:
                 yield database
             self._await_slots(janitor.dbname)
+
+    @contextmanager
+    def without_supautils(self) -> Generator[None]:
+        """Meanwhile postgres may not create policies on realtime.messages, in any database."""
+        with psycopg.connect(self.postgres.url(role=SUPERUSER), autocommit=True) as connection:
+            connection.execute('revoke supabase_realtime_admin from postgres')
+            try:
+                yield
+            finally:
+                connection.execute('grant supabase_realtime_admin to postgres')
 
     def _janitor(self, template: str | None, *, as_template: bool = False) -> DatabaseJanitor:
         return DatabaseJanitor(

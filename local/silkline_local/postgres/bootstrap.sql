@@ -1,12 +1,16 @@
 -- Make a plain database look like a Supabase one to migrations.
 --
 -- Run as supabase_admin in each such database; safe to run again. Roles belong to the whole
--- server, the rest to the database. Passwords are set by migrations.py.
+-- server, the rest to the database. Passwords are set by migrations.py. What postgres creates in
+-- schema public is granted to no one, as on projects created since May 2026; for older projects,
+-- classic_privileges.sql is run after this file.
 --
--- Differs from Supabase in three ways. There is no supautils, so postgres is made a member of
+-- Differs from Supabase in four ways. There is no supautils, so postgres is made a member of
 -- supabase_realtime_admin, the only way a plain Postgres lets it create policies on
--- realtime.messages. There is no Realtime server, so realtime.local_create_partitions()
--- creates the partitions. There is no safeupdate, so an UPDATE without WHERE is not refused.
+-- realtime.messages, and it cannot drop a trigger that it has created on auth.users. There is no
+-- Realtime server, so realtime.local_create_partitions() creates the partitions. Realtime's
+-- stand-in logs in as supabase_realtime_admin, hosted Realtime still as supabase_admin, which may
+-- become any role. There is no safeupdate, so an UPDATE without WHERE is not refused.
 
 do $$
 declare
@@ -42,7 +46,7 @@ alter role dashboard_user with nologin createdb createrole replication;
 alter role pgbouncer with login;
 alter role supabase_auth_admin with login noinherit createrole;
 alter role supabase_storage_admin with login noinherit createrole;
-alter role supabase_realtime_admin with nologin noinherit;
+alter role supabase_realtime_admin with login noinherit replication;
 alter role supabase_replication_admin with login replication;
 alter role supabase_read_only_user with login bypassrls;
 
@@ -56,6 +60,7 @@ grant
   supabase_realtime_admin
 to postgres;
 grant anon, authenticated, service_role to authenticator;
+grant anon, authenticated, service_role to supabase_realtime_admin;
 grant pg_read_all_data to supabase_read_only_user;
 
 alter role postgres set search_path = "$user", public, extensions;
@@ -91,7 +96,8 @@ create table if not exists auth.users (
 );
 alter table auth.users owner to supabase_auth_admin;
 alter table auth.users enable row level security;
-grant select, insert, delete, references on auth.users to postgres;
+grant all on auth.users to postgres, dashboard_user;
+grant select on auth.users to postgres with grant option;
 
 create or replace function auth.uid()
   returns uuid
@@ -226,8 +232,8 @@ $$;
 -- Owned by supabase_admin, so that membership in supabase_realtime_admin gives postgres no right
 -- to create here, as on Supabase.
 create schema if not exists realtime authorization supabase_admin;
-grant usage on schema realtime to postgres, anon, authenticated, service_role;
-grant usage on schema realtime to supabase_realtime_admin;
+grant usage on schema realtime to anon, authenticated, service_role, supabase_realtime_admin;
+grant usage on schema realtime to postgres with grant option;
 
 create table if not exists realtime.messages (
   topic text not null,
@@ -247,7 +253,9 @@ create index if not exists messages_inserted_at_topic_index
   where extension = 'broadcast' and private is true;
 alter table realtime.messages owner to supabase_realtime_admin;
 alter table realtime.messages enable row level security;
-grant select, insert, update on realtime.messages to postgres, anon, authenticated, service_role;
+grant select, insert, update on realtime.messages to anon, authenticated, service_role;
+grant all on realtime.messages to postgres, dashboard_user;
+grant select, insert on realtime.messages to postgres with grant option;
 
 -- Never fails its caller: a message that cannot be stored is dropped with a warning.
 create or replace function realtime.send(
@@ -351,9 +359,12 @@ alter function realtime.topic() owner to supabase_realtime_admin;
 
 -- Does what the Realtime server does: creates the partitions from yesterday to three days ahead
 -- and drops those older than 72 hours. Call it at start and regularly: a laptop may sleep for days.
+-- definer because supabase_realtime_admin may not create in schema realtime: postgres, a member of
+-- it, would then have that right, too
 create or replace function realtime.local_create_partitions()
   returns void
   language plpgsql
+  security definer
   set search_path = ''
   set client_min_messages = warning
 as $$
@@ -389,6 +400,7 @@ end;
 $$;
 
 revoke execute on function realtime.local_create_partitions() from public;
+grant execute on function realtime.local_create_partitions() to supabase_realtime_admin;
 
 select realtime.local_create_partitions();
 

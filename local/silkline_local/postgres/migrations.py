@@ -5,10 +5,12 @@ Owns what is in a database before the first migration (`bootstrap.sql`), and app
 stopped. The server itself is in `server.py`.
 """
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psycopg
 from psycopg import sql
@@ -16,7 +18,14 @@ from psycopg import sql
 from silkline_local.errors import MigrationError
 from silkline_local.postgres.server import SUPERUSER, Postgres
 
+logger = logging.getLogger(__name__)
+
 BOOTSTRAP = Path(__file__).with_name('bootstrap.sql')
+CLASSIC_PRIVILEGES = Path(__file__).with_name('classic_privileges.sql')
+
+# What the roles of the API get on everything that migrations create in schema public: nothing, as
+# on projects created since May 2026, or all rights, as on older ones.
+DefaultPrivileges = Literal['new', 'classic']
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +37,9 @@ class Migration:
     statements: list[str]
 
 
-def bootstrap(postgres: Postgres, database: str = 'postgres') -> None:
+def bootstrap(
+    postgres: Postgres, database: str = 'postgres', *, privileges: DefaultPrivileges = 'new'
+) -> None:
     """Give a database the roles, schemas and functions of Supabase; create it if necessary."""
     with psycopg.connect(postgres.url(role=SUPERUSER), autocommit=True) as connection:
         found = connection.execute('select from pg_database where datname = %s', [database])
@@ -36,6 +47,8 @@ def bootstrap(postgres: Postgres, database: str = 'postgres') -> None:
             connection.execute(sql.SQL('create database {}').format(sql.Identifier(database)))
     with psycopg.connect(postgres.url(database, SUPERUSER)) as connection:
         connection.execute(BOOTSTRAP.read_bytes())
+        if privileges == 'classic':
+            connection.execute(CLASSIC_PRIVILEGES.read_bytes())
         roles = connection.execute(
             'select rolname from pg_authid where rolcanlogin and rolpassword is null'
         ).fetchall()
@@ -52,9 +65,13 @@ def bootstrap(postgres: Postgres, database: str = 'postgres') -> None:
 
 
 def migrate(conninfo: str, directory: Path) -> list[str]:
-    """Apply the migrations that are missing, as role postgres; return their versions."""
+    """Apply the migrations that are missing, as role postgres; return their versions.
+
+    Their notices and warnings are logged: they say what this database does not allow.
+    """
     applied: list[str] = []
     with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.add_notice_handler(log_notice)
         connection.execute('set session role postgres')
         with connection.transaction():
             connection.execute("set local lock_timeout = '4s'")
@@ -75,6 +92,11 @@ def migrate(conninfo: str, directory: Path) -> list[str]:
                 apply(connection, migration)
                 applied.append(migration.version)
     return applied
+
+
+def log_notice(notice: psycopg.errors.Diagnostic) -> None:
+    is_warning = notice.severity_nonlocalized == 'WARNING'
+    logger.log(logging.WARNING if is_warning else logging.INFO, '%s', notice.message_primary)
 
 
 def read_migrations(directory: Path) -> Iterator[Migration]:

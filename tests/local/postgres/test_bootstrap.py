@@ -1,6 +1,7 @@
 """A bootstrapped database must allow and refuse what a Supabase database does."""
 
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -84,11 +85,58 @@ def test_authenticator_has_no_rights_of_its_own(bare_database: Database) -> None
         connection.execute('select from public.things')
 
 
-@pytest.mark.parametrize('role', API_ROLES)
-def test_a_new_table_is_granted_to_no_one(bare_database: Database, role: str) -> None:
-    bare_database.query('create table public.things (id int)')
-    with pytest.raises(errors.InsufficientPrivilege, match='permission denied for table things'):
-        bare_database.query('select from public.things', role=role)
+def create_things(database: Database) -> None:
+    database.query('create table public.things (id int)')
+    database.query('create sequence public.numbers')
+
+
+def test_what_migrations_create_is_granted_to_no_one_by_default(server: Server) -> None:
+    with server.database(privileges='new') as database:
+        create_things(database)
+        for role in API_ROLES:
+            with pytest.raises(errors.InsufficientPrivilege, match='for table things'):
+                database.query('select from public.things', role=role)
+            with pytest.raises(errors.InsufficientPrivilege, match='for sequence numbers'):
+                database.query("select nextval('public.numbers')", role=role)
+
+
+def test_what_migrations_create_is_granted_to_all_on_an_old_project(server: Server) -> None:
+    with server.database(privileges='classic') as database:
+        create_things(database)
+        for role in API_ROLES:
+            database.query('truncate public.things', role=role)
+            database.query("select setval('public.numbers', 7)", role=role)
+
+
+def test_postgres_may_add_a_trigger_to_the_users_but_not_change_their_table(
+    bare_database: Database,
+) -> None:
+    bare_database.query(
+        """
+        create table public.profiles (id uuid primary key);
+        create function public.handle_new_user() returns trigger
+          language plpgsql security definer set search_path = '' as $$
+        begin
+          insert into public.profiles (id) values (new.id);
+          return new;
+        end;
+        $$;
+        create trigger on_auth_user_created after insert on auth.users
+          for each row execute function public.handle_new_user();
+        """
+    )
+    user = uuid4()
+    with psycopg.connect(bare_database.url('supabase_auth_admin')) as auth_server:
+        auth_server.execute('insert into auth.users (id) values (%s)', [user])
+    assert bare_database.query('select id from public.profiles') == [{'id': user}]
+
+    for statement in (
+        "comment on trigger on_auth_user_created on auth.users is 'theirs'",
+        'alter table auth.users add column mine text',
+        'create index on auth.users (email)',
+    ):
+        with pytest.raises(errors.InsufficientPrivilege, match='must be owner of'):
+            bare_database.query(statement)
 
 
 @pytest.mark.parametrize('schema', ['auth', 'realtime'])
@@ -193,6 +241,38 @@ def test_send_as_a_user_needs_a_policy_that_postgres_may_create(bare_database: D
     )
     connection.execute("select realtime.send('{}', 'progress', 'job:1')")
     assert len(messages(bare_database)) == 1
+
+
+def test_postgres_may_not_create_policies_on_messages_without_supautils(
+    server: Server, bare_database: Database
+) -> None:
+    with (
+        server.without_supautils(),
+        pytest.raises(errors.InsufficientPrivilege, match='must be owner of table messages'),
+    ):
+        bare_database.query('create policy "anyone" on realtime.messages for select using (true)')
+
+
+def test_postgres_may_grant_what_it_has_on_messages(
+    server: Server, bare_database: Database
+) -> None:
+    """Without being a member of their owner, as on Supabase."""
+    connection = bare_database.connect(autocommit=False)
+    with server.without_supautils():
+        # Rolled back: a role belongs to the whole server.
+        connection.execute('create role listener')
+        connection.execute('grant usage on schema realtime to listener')
+        connection.execute('grant select, insert on realtime.messages to listener')
+        row = connection.execute(
+            """
+            select
+              has_schema_privilege('listener', 'realtime', 'usage') as uses,
+              has_table_privilege('listener', 'realtime.messages', 'select') as reads,
+              has_table_privilege('listener', 'realtime.messages', 'insert') as writes
+            """
+        ).fetchone()
+        connection.rollback()
+    assert row == {'uses': True, 'reads': True, 'writes': True}
 
 
 def test_send_binary_stores_bytes(bare_database: Database, sender: Session) -> None:
