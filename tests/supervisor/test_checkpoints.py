@@ -70,6 +70,7 @@ def test_a_batch_has_the_fields_of_a_checkpoint_and_no_others(
         'finished',
         'retried',
         'discovered',
+        'refused',
         'hosts',
         'redirected_starts',
         'current_url',
@@ -81,6 +82,15 @@ def test_a_batch_has_the_fields_of_a_checkpoint_and_no_others(
     ]
     assert all('type' not in entry for entry in entries)
     assert len(sent.get('finished', [])) == sum(isinstance(m, protocol.Finished) for m in messages)
+
+
+def test_a_batch_has_the_sum_of_the_links_refused_since_the_last_one() -> None:
+    batch = Batch(seq=1)
+    assert 'refused' not in batch.as_json()
+    batch.add(protocol.LinksRefused(counts={'out_of_scope': 2}))
+    assert batch.has_results
+    batch.add(protocol.LinksRefused(counts={'out_of_scope': 3, 'excluded': 1}))
+    assert batch.as_json() == {'seq': 1, 'refused': {'out_of_scope': 5, 'excluded': 1}}
 
 
 def test_a_batch_ignores_messages_that_are_not_results() -> None:

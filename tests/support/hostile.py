@@ -145,6 +145,8 @@ class Crawled:
     # URLs of other hosts, and how those ended that were leased.
     other_urls: Mapping[str, protocol.FoundUrl]
     ended_other_urls: Mapping[str, protocol.Finished]
+    # How many links the rules refused, by reason.
+    refused: Mapping[str, int]
 
     def assert_drained(self, *, within_bytes: int, within_seconds: float) -> None:
         assert self.outcome.done is not None, (self.outcome, self.in_flight)
@@ -323,6 +325,7 @@ async def crawl_sites(
             for key, found in other_urls.items()
             if key in frontier.ended
         },
+        refused=frontier.refused,
     )
 
 

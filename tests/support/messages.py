@@ -46,6 +46,12 @@ results = st.one_of(
     ),
     st.builds(protocol.Retried, url_key=keys, after_seconds=st.floats(0, 86400), error=texts),
     st.builds(protocol.Discovered, urls=st.lists(found, max_size=4)),
+    st.builds(
+        protocol.LinksRefused,
+        counts=st.dictionaries(
+            st.sampled_from(['out_of_scope', 'excluded', 'invalid_url']), st.integers(1, 2**20)
+        ),
+    ),
     st.builds(protocol.HostFact, host=urls, robots_txt=st.none() | texts, robots_status=statuses),
     st.builds(protocol.Begun, url_key=keys, url=urls),
     st.builds(protocol.RedirectedStart, url=urls),

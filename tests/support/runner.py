@@ -48,10 +48,12 @@ class Frontier:
     in_progress: dict[UUID, int] = field(default_factory=dict[UUID, int])
     ended: dict[UUID, protocol.Finished] = field(default_factory=dict[UUID, protocol.Finished])
     handed_out: Counter[UUID] = field(default_factory=Counter[UUID])
+    refused: Counter[str] = field(default_factory=Counter[str])
     checkpoints: int = 0
 
     def check_in(self, batch: Batch, want: int) -> protocol.Tasks:
         self.checkpoints += 1
+        self.refused.update(batch.refused)
         for found in batch.discovered:
             if found.url_key not in self.urls:
                 self.urls[found.url_key] = found

@@ -36,6 +36,8 @@ SkipReason = Literal[
     'forbidden_address',
     'host_unavailable',
 ]
+# Links that the rules refuse for these reasons are counted, not sent.
+RefusedReason = Literal['out_of_scope', 'excluded', 'invalid_url']
 Url = Annotated[str, Meta(min_length=1, max_length=4096)]
 HostName = Annotated[str, Meta(min_length=1, max_length=300)]
 Depth = Annotated[int, Meta(ge=0, le=1000)]
@@ -226,6 +228,12 @@ class Discovered(Struct, frozen=True, kw_only=True, tag='discovered'):
     urls: Annotated[list[FoundUrl], Meta(max_length=5000)]
 
 
+class LinksRefused(Struct, frozen=True, kw_only=True, tag='links_refused'):
+    """How many links of a page the rules refuse: a row for each would outnumber the pages."""
+
+    counts: dict[RefusedReason, Annotated[int, Meta(ge=1, le=2**31 - 1)]]
+
+
 class RedirectedStart(Struct, frozen=True, kw_only=True, tag='redirected_start'):
     """A start URL redirects here; the scope of the crawl follows it."""
 
@@ -293,6 +301,7 @@ FromRunner: TypeAlias = (
     | Finished
     | Retried
     | Discovered
+    | LinksRefused
     | RedirectedStart
     | HostFact
     | WantTasks

@@ -1,11 +1,20 @@
-"""Start URLs, and which URLs are sent once."""
+"""Start URLs, which URLs are sent once, and which are only counted."""
 
+import asyncio
 import sys
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
-from silkline.crawl.engine.frontier import SeenUrls, start_of
+from silkline import protocol
+from silkline.crawl.engine.frontier import Frontier, SeenUrls, start_of
+from silkline.crawl.engine.scope import Scope
 from silkline.crawl.urls import key_of
+from tests.support.channel import RecordingChannel
+
+SITE = 'https://a.example'
+ELSEWHERE = 'https://b.example/'
 
 
 @pytest.mark.parametrize(
@@ -25,6 +34,54 @@ def test_a_start_url_is_read_like_a_link(url: str, wire: str) -> None:
 def test_an_invalid_start_url_is_skipped_as_invalid() -> None:
     start = start_of('http://1.2.3.4.5/')
     assert (start.url, start.skip_reason) == ('http://1.2.3.4.5/', 'invalid_url')
+
+
+def discover(*pages: tuple[int, Sequence[str]]) -> tuple[dict[str, str | None], dict[str, int]]:
+    """Send the links of pages at these depths; returns the URLs sent, and the counts of others."""
+
+    async def run() -> RecordingChannel:
+        channel = RecordingChannel()
+        scope = Scope([f'{SITE}/'], kind='host', exclude=['/private/'])
+        frontier = Frontier(channel, scope, max_depth=2)
+        for depth, links in pages:
+            await frontier.discover(links, depth=depth, found_on=None)
+        return channel
+
+    sent: dict[str, str | None] = {}
+    refused: Counter[str] = Counter()
+    for message in asyncio.run(run()).messages:
+        match message:
+            case protocol.Discovered(urls=urls):
+                sent.update({found.url: found.skip_reason for found in urls})
+            case protocol.LinksRefused(counts=counts):
+                refused.update(counts)
+            case _:
+                raise AssertionError(message)
+    return sent, dict(refused)
+
+
+def test_links_that_the_rules_refuse_are_counted_by_reason_instead_of_sent() -> None:
+    links = [f'{SITE}/a', ELSEWHERE, f'{ELSEWHERE}2', f'{SITE}/private/1']
+    sent, refused = discover((1, links))
+    assert sent == {f'{SITE}/a': None}
+    assert refused == {'out_of_scope': 2, 'excluded': 1}
+
+
+def test_a_link_that_is_refused_on_every_page_is_counted_once() -> None:
+    links = [ELSEWHERE, f'{SITE}/private/1']
+    assert discover((1, links), (2, links), (1, links)) == ({}, {'out_of_scope': 1, 'excluded': 1})
+
+
+@pytest.mark.parametrize('depths', [(2, 3), (3, 2), (3, 3)])
+def test_a_refused_link_is_counted_once_whatever_the_depth(depths: tuple[int, int]) -> None:
+    assert discover(*((depth, [ELSEWHERE]) for depth in depths)) == ({}, {'out_of_scope': 1})
+
+
+def test_links_that_are_too_deep_or_lead_into_a_trap_are_sent_with_that_reason() -> None:
+    trap = f'{SITE}/up/up/up/'
+    sent, refused = discover((2, [trap]), (3, [f'{SITE}/deep']))
+    assert sent == {trap: 'trap', f'{SITE}/deep': 'too_deep'}
+    assert refused == {}
 
 
 def test_a_url_is_new_once() -> None:

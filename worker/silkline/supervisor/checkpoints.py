@@ -6,6 +6,7 @@ link is lost between two pages. What an answer means for the job is left to `job
 """
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,7 @@ FIELDS = (
     'finished',
     'retried',
     'discovered',
+    'refused',
     'hosts',
     'redirected_starts',
     'current_url',
@@ -135,6 +137,7 @@ class Batch:
         self.finished: list[protocol.Finished] = []
         self.retried: list[protocol.Retried] = []
         self.discovered: list[protocol.FoundUrl] = []
+        self.refused: Counter[protocol.RefusedReason] = Counter()
         self.hosts: list[protocol.HostFact] = []
         self.redirected_starts: list[str] = []
         self.current_url: str | None = None
@@ -146,7 +149,7 @@ class Batch:
 
     @property
     def has_results(self) -> bool:
-        return bool(self.finished or self.retried or self.discovered or self.hosts)
+        return bool(self.finished or self.retried or self.discovered or self.refused or self.hosts)
 
     @property
     def is_due(self) -> bool:
@@ -171,6 +174,8 @@ class Batch:
             case protocol.Discovered():
                 self.discovered += message.urls
                 self.bytes += sum(150 + len(found.url) for found in message.urls)
+            case protocol.LinksRefused(counts=counts):
+                self.refused.update(counts)
             case protocol.HostFact():
                 self.hosts.append(message)
                 self.bytes += 200 + len(message.robots_txt or '')

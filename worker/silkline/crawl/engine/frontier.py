@@ -1,8 +1,8 @@
 """The runner's side of the frontier: what is sent to the database about URLs.
 
-Links are checked (scope, depth, traps) and sent once, as far as a bounded memory allows; URLs end
-as done, error or skipped, or are retried. What is fetched next, what the budget allows and when a
-crawl has drained is left to the database.
+Links are checked (scope, depth, traps) and sent once, as far as a bounded memory allows; those that
+the scope refuses are only counted. URLs end as done, error or skipped, or are retried. What is
+fetched next, what the budget allows and when a crawl has drained is left to the database.
 """
 
 from collections.abc import Sequence
@@ -41,18 +41,29 @@ class Frontier:
             self._seen.add(one.url)
 
     async def discover(self, links: Sequence[str], *, depth: int, found_on: UUID | None) -> None:
-        seen = self._seen if depth <= self._max_depth else self._too_deep
-        fresh = [url for url in links if seen.add(url)]
-        if fresh:
-            await self._send([self._checked(url, depth, found_on) for url in fresh])
-
-    def _checked(self, url: str, depth: int, found_on: UUID | None) -> protocol.FoundUrl:
-        reason = self._scope.judge(url)
-        if reason is None and depth > self._max_depth:
-            reason = 'too_deep'
-        return protocol.FoundUrl(
-            url_key=key_of(url), url=url, depth=depth, found_on=found_on, skip_reason=reason
-        )
+        is_too_deep = depth > self._max_depth
+        seen = self._too_deep if is_too_deep else self._seen
+        found: list[protocol.FoundUrl] = []
+        refused: dict[protocol.RefusedReason, int] = {}
+        for url in links:
+            if not seen.add(url):
+                continue
+            reason = self._scope.judge(url)
+            if reason == 'out_of_scope' or reason == 'excluded':
+                # At every depth: a link that was counted deep down is not counted again.
+                if not is_too_deep or self._seen.add(url):
+                    refused[reason] = refused.get(reason, 0) + 1
+                continue
+            if reason is None and is_too_deep:
+                reason = 'too_deep'
+            found.append(
+                protocol.FoundUrl(
+                    url_key=key_of(url), url=url, depth=depth, found_on=found_on, skip_reason=reason
+                )
+            )
+        await self._send(found)
+        if refused:
+            await self._channel.send(protocol.LinksRefused(counts=refused))
 
     async def discover_sitemaps(
         self, sitemaps: Sequence[str], *, depth: int, found_on: UUID | None
