@@ -6,6 +6,7 @@ from typing import Any
 
 from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host
+from silkline.crawl.options import HostPolicy
 from tests.support.certificates import Certificate
 from tests.support.channel import RecordingChannel
 from tests.support.egress import egress, resolving
@@ -17,14 +18,37 @@ def host(name: str) -> Host:
     return Host(name=name, max_open=8, min_delay_seconds=0.0, retry_seconds=3600.0)
 
 
-async def prepared(one: Host, *, scheme: str = 'http', **options: Any) -> RecordingChannel:
+async def prepared(
+    one: Host, *, scheme: str = 'http', policy: HostPolicy | None = None, **options: Any
+) -> RecordingChannel:
     channel = RecordingChannel()
     async with asyncio.timeout(30), egress(**options) as out:
         host_rules = HostRules(
-            channel, out, agent='silkline', obeys=True, tries=3, timeout_seconds=20
+            channel,
+            out,
+            policy=policy or HostPolicy(),
+            agent='silkline',
+            obeys=True,
+            tries=3,
+            timeout_seconds=20,
         )
         await host_rules.prepare(one, None, scheme=scheme)
     return channel
+
+
+def test_a_host_that_the_policy_refuses_is_given_up_without_a_request() -> None:
+    asked: list[str] = []
+
+    async def resolve(name: str) -> list[str]:
+        asked.append(name)
+        return ['127.0.0.1']
+
+    one = host('www.denied.example:8000')
+    policy = HostPolicy(deny_hosts=['denied.example'])
+    channel = asyncio.run(prepared(one, policy=policy, resolve=resolve))
+    assert (one.is_ready, one.refusal_reason) == (True, 'forbidden_address')
+    assert one.refusal == 'the operator of this queue denies crawls of denied.example'
+    assert (asked, channel.messages) == ([], [])
 
 
 def test_robots_txt_of_a_host_that_does_not_exist_is_not_retried() -> None:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from silkline.crawl.engine.scope import Scope, ScopeKind, directory_of
+from silkline.crawl.options import HostPolicy
 from silkline.protocol import SkipReason
 
 
@@ -192,6 +193,24 @@ def test_the_first_reason_in_order_is_given() -> None:
     assert judge('https://other.com/up/up/up/', start, exclude=['up']) == 'out_of_scope'
     assert judge('https://example.com/up/up/up/', start, exclude=['up']) == 'excluded'
     assert judge('https://example.com/up/up/up/', start) == 'trap'
+
+
+def test_hosts_that_the_policy_refuses_are_out_of_every_scope() -> None:
+    policy = HostPolicy(deny_hosts=['private.example.com'])
+    scope = Scope(['https://www.example.com/'], kind='domain', policy=policy)
+    assert scope.judge('https://docs.example.com/') is None
+    assert scope.judge('https://private.example.com/') == 'out_of_scope'
+    assert scope.judge('https://a.private.example.com:8443/') == 'out_of_scope'
+    assert scope.judge('https://private.example.com./') == 'out_of_scope'
+
+
+def test_a_start_and_its_redirects_are_out_of_scope_if_the_policy_refuses_their_host() -> None:
+    policy = HostPolicy(allow_hosts=['example.com'])
+    scope = Scope(['https://other.org/', 'https://example.com/'], kind='host', policy=policy)
+    scope.extend('https://moved.org/')
+    assert scope.judge('https://other.org/') == 'out_of_scope'
+    assert scope.judge('https://moved.org/') == 'out_of_scope'
+    assert scope.judge('https://www.example.com/a') is None
 
 
 BAD_PATTERNS = [

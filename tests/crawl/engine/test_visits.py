@@ -47,7 +47,15 @@ def refused_between(
     options = CrawlOptions(url=URL, retry_seconds=10)
     channel = RecordingChannel()
     frontier = Frontier(channel, Scope([URL], kind='host'), max_depth=9)
-    host_rules = HostRules(channel, None, agent='silkline', obeys=True, tries=3, timeout_seconds=9)
+    host_rules = HostRules(
+        channel,
+        None,
+        policy=options.policy,
+        agent='silkline',
+        obeys=True,
+        tries=3,
+        timeout_seconds=9,
+    )
     fetcher = RefusingFetcher(refusal, retry_after_seconds)
     visits = Visits(channel, fetcher, frontier, host_rules, strategy_of(options), options)
     host = Host(name='a.example', max_open=8, min_delay_seconds=0, retry_seconds=10, is_ready=True)

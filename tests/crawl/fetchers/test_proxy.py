@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from silkline.crawl.fetchers.proxy import Proxy, ProxySession
+from silkline.crawl.options import HostPolicy
 from silkline.crawl.responses import NoResponse, Refused
 from tests.support.egress import MEGABYTE, OK, egress, resolving
 from tests.support.raw_site import RawSite, answer, endless, raw_site, silent
@@ -21,13 +22,13 @@ LAST = answer(b'hello', Connection='close')
 
 @asynccontextmanager
 async def proxied(
-    pages: Any, *, max_bytes: int = MEGABYTE
+    pages: Any, *, max_bytes: int = MEGABYTE, **options: Any
 ) -> AsyncGenerator[tuple[Proxy, ProxySession, RawSite]]:
     """A proxy that may reach one loopback address, and a site there."""
     names = resolving({'site.example': ['127.0.0.1'], 'inside.example': ['127.0.0.2']})
     async with (
         raw_site(pages) as site,
-        egress(allow_networks=['127.0.0.1/32'], resolve=names) as out,
+        egress(allow_networks=['127.0.0.1/32'], resolve=names, **options) as out,
     ):
         async with Proxy(out) as proxy:
             yield proxy, proxy.open_session(max_bytes=max_bytes), site
@@ -107,6 +108,21 @@ def test_a_body_is_passed_on_without_what_follows_it() -> None:
             assert received.endswith(b'taken')
             assert bodies == [b'body']
             assert len(site.heads) == 1
+
+    asyncio.run(run())
+
+
+def test_parts_and_frames_of_a_page_are_not_loaded_from_a_host_that_the_policy_refuses() -> None:
+    async def run() -> None:
+        policy = HostPolicy(deny_hosts=['example'])
+        async with proxied({'*': OK}, refuse_host=policy.refusal) as (proxy, session, site):
+            for head in (
+                get(site.url(host='site.example'), session),
+                connect(f'SITE.example.:{site.port}', session),
+            ):
+                assert (await exchange(proxy, head)).startswith(b'HTTP/1.1 403 ')
+            assert session.refused == 2
+            assert site.connections == 0
 
     asyncio.run(run())
 

@@ -8,10 +8,42 @@ import msgspec
 from silkline.errors import SilklineError
 
 CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
+PORT = re.compile(r':\d*\Z')
 
 
 class CrawlError(SilklineError):
     """The job asks for something this worker cannot do. It fails and is not retried."""
+
+
+class HostPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Which hosts the operator of the queue lets the owner of this job crawl.
+
+    An entry stands for a host and for every host below it: `example.com` for www.example.com, but
+    not for badexample.com.
+    """
+
+    # None: all hosts that are not denied.
+    allow_hosts: list[str] | None = None
+    deny_hosts: list[str] = []
+
+    def refusal(self, host: str) -> str | None:
+        """Why nothing may be requested from a host, with or without its port; None if it may."""
+        # The port follows the last colon, unless that is part of an IPv6 address.
+        name = host if host.endswith(']') else PORT.sub('', host)
+        name = name.strip('[]').rstrip('.').lower()
+        denied = next((entry for entry in self.deny_hosts if is_at_or_below(name, entry)), None)
+        if denied is not None:
+            return f'the operator of this queue denies crawls of {denied}'
+        if self.allow_hosts is not None and not any(
+            is_at_or_below(name, entry) for entry in self.allow_hosts
+        ):
+            return f'{name} is not one of the hosts that the operator of this queue allows'
+        return None
+
+
+def is_at_or_below(host: str, entry: str) -> bool:
+    entry = entry.strip('[]').rstrip('.').lower()
+    return host == entry or host.endswith(f'.{entry}')
 
 
 class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +70,8 @@ class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 3
     retry_seconds: float = 10.0
     user_agent: str | None = None
+    # Set by the queue alone.
+    policy: HostPolicy = HostPolicy()
 
     @classmethod
     def read(cls, payload: dict[str, Any]) -> 'CrawlOptions':

@@ -2,7 +2,8 @@
 
 All crawls of a queue share these facts (`crawl_hosts`): a robots.txt that another crawl has fetched
 within a day is used, and what this crawl learns is sent. If robots.txt cannot be fetched, that is
-retried, and then the host is skipped, as RFC 9309 requires.
+retried, and then the host is skipped, as RFC 9309 requires. A host that the operator's policy
+refuses is skipped without a request.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from silkline import protocol
 from silkline.crawl.charsets import decode
 from silkline.crawl.engine.hosts import Host
 from silkline.crawl.engine.robots import Robots, verdict_of
+from silkline.crawl.options import HostPolicy
 from silkline.crawl.responses import EgressError, NoResponse, Refused
 from silkline.crawl.retries import (
     MAX_PAUSE_SECONDS,
@@ -44,6 +46,7 @@ class HostRules:
         channel: protocol.Channel,
         egress: 'Egress | None',
         *,
+        policy: HostPolicy,
         agent: str,
         obeys: bool,
         tries: int,
@@ -52,6 +55,7 @@ class HostRules:
     ) -> None:
         self._channel = channel
         self._egress = egress
+        self._policy = policy
         self._agent = agent
         # If false, robots.txt is only read for its sitemaps.
         self._obeys = obeys
@@ -65,6 +69,11 @@ class HostRules:
 
     async def prepare(self, host: Host, known: protocol.KnownHost | None, *, scheme: str) -> None:
         """Use what is known about a host, and fetch what is not."""
+        why = self._policy.refusal(host.name)
+        if why is not None:
+            host.give_up(why, reason='forbidden_address')
+            host.is_ready = True
+            return
         loop = asyncio.get_running_loop()
         if known is not None:
             host.back_off(loop.time(), known.backoff_seconds or 0.0)

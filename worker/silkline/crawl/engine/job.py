@@ -41,7 +41,13 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
     if not starts:
         raise CrawlError('the job has no URL to start with')
     try:
-        scope = Scope(starts, kind=options.scope, include=options.include, exclude=options.exclude)
+        scope = Scope(
+            starts,
+            kind=options.scope,
+            include=options.include,
+            exclude=options.exclude,
+            policy=options.policy,
+        )
     except ValueError as error:
         raise CrawlError(str(error)) from error
     # `max_depth` limits following links; URLs in lists and sitemaps are always fetched.
@@ -51,6 +57,7 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
         host_rules = HostRules(
             channel,
             egress if options.obey_robots or options.strategy == 'sitemap' else None,
+            policy=options.policy,
             agent=agent_of(options),
             obeys=options.obey_robots,
             tries=options.tries,
@@ -115,6 +122,7 @@ async def fetcher_for(
     try:
         egress = Egress(
             allow_networks=start.allow_networks,
+            refuse_host=options.policy.refusal,
             # For as many pages at a time, and as many robots.txt at the same time.
             connections=2 * options.concurrency,
             user_agent=options.user_agent or USER_AGENT,

@@ -1,8 +1,10 @@
-"""Which links a crawl follows: by host or path of its starts, by pattern, and outside of traps.
+"""Which links a crawl follows: by host or path of its starts, by the operator's policy for hosts,
+by pattern, and outside of traps.
 
 Patterns come from users and run on every link, so RE2 matches them: it takes linear time for any
 pattern, and has no lookaround or backreferences in exchange. What robots.txt forbids is left to
-`robots.py`, forbidden addresses to `net/egress.py`.
+`robots.py`, forbidden addresses to `net/egress.py`, start URLs against the policy to
+`host_rules.py`.
 """
 
 import ipaddress
@@ -11,6 +13,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from silkline.crawl.engine.traps import DuplicateDetector, is_trap
+from silkline.crawl.options import HostPolicy
 from silkline.crawl.urls import host_of, join
 from silkline.protocol import SkipReason
 
@@ -30,9 +33,11 @@ class Scope:
         kind: ScopeKind,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
+        policy: HostPolicy | None = None,
     ) -> None:
         """ValueError names the first invalid pattern, and what is wrong with it."""
         self.kind: ScopeKind = kind
+        self.policy = policy or HostPolicy()
         self.includes = compile_patterns(include, name='include')
         self.excludes = compile_patterns(exclude, name='exclude')
         self.starts: set[str] = set()
@@ -47,7 +52,7 @@ class Scope:
     def extend(self, start: str) -> None:
         """Add the place of a start URL, or of the URL it redirects to."""
         url = join(start, '')
-        if url is None:
+        if url is None or self.policy.refusal(host_of(url)) is not None:
             return
         self.starts.add(url)
         path = directory_of(url) if self.kind == 'prefix' else ''
@@ -55,7 +60,10 @@ class Scope:
         self.known_sites.clear()
 
     def judge(self, url: str) -> SkipReason | None:
-        """Why a URL, in the form of `urls.join`, is not followed. A start always is."""
+        """Why a URL, in the form of `urls.join`, is not followed.
+
+        A start is, unless the policy refuses its host.
+        """
         path_start = url.find('/', 8)
         site = url[:path_start]
         if site in self.known_sites:
@@ -79,7 +87,8 @@ class Scope:
         self.duplicates.record(url, content_hash)
 
     def _learn(self, site: str) -> tuple[str, ...] | None:
-        places = self.places.get(self._place_of(site + '/'))
+        is_refused = self.policy.refusal(host_of(site)) is not None
+        places = None if is_refused else self.places.get(self._place_of(site + '/'))
         prefixes = tuple(places) if places is not None else None
         if len(self.known_sites) >= MAX_KNOWN_SITES:
             self.known_sites.clear()

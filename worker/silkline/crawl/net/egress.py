@@ -1,9 +1,10 @@
 """The only way out: every request of a crawl is made here.
 
-A URL is parsed as browsers do, its host is resolved once (`resolver.py`), each address is checked
-(`addresses.py`), and only a checked address is dialed; the socket factory checks it once more. One
-call is one request: redirects are returned to the caller, or go through `follow`, which checks each
-one. Sizes and times are bounded, and no setting is taken from the environment.
+A URL is parsed as browsers do. Its host must not be one that `refuse_host` refuses; it is resolved
+once (`resolver.py`), each address is checked (`addresses.py`), and only a checked address is
+dialed; the socket factory checks it once more. One call is one request: redirects are returned to
+the caller, or go through `follow`, which checks each one. Sizes and times are bounded, and no
+setting is taken from the environment.
 """
 
 import asyncio
@@ -64,11 +65,14 @@ class Egress:
         allow_networks: Sequence[str] = (),
         connections: int = 8,
         resolve: Resolve = system_resolve,
+        refuse_host: Callable[[str], str | None] = lambda host: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.rules = AddressRules(allow_networks)
         self.names = DnsCache(self.rules, resolve)
         self.user_agent = user_agent
+        # Says why nothing may be requested from a host.
+        self._refuse_host = refuse_host
         self._connections = connections
         self._tls = tls
         self._origins: dict[str, Origin] = {}
@@ -236,6 +240,8 @@ class Egress:
         port = int(parts.port) if parts.port else {'http': 80, 'https': 443}[scheme]
         if port in BAD_PORTS:
             raise Refused(f'port {port} of {host} is not for web pages', 'forbidden_address')
+        if (why := self._refuse_host(host)) is not None:
+            raise Refused(why, 'forbidden_address')
         is_literal = is_address(host)
         try:
             is_allowed = not is_literal or self.rules.allow(host.strip('[]'))
