@@ -140,8 +140,16 @@ class Host:
 class Hosts:
     """All hosts of a crawl, and which one is next."""
 
-    def __init__(self, *, concurrency: int, min_delay_seconds: float, retry_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        min_delay_seconds: float,
+        retry_seconds: float,
+        concurrency_per_host: int | None = None,
+    ) -> None:
         self.concurrency = concurrency
+        self.concurrency_per_host = concurrency_per_host or concurrency
         self.min_delay_seconds = min_delay_seconds
         self.retry_seconds = retry_seconds
         self.open = 0
@@ -159,7 +167,7 @@ class Hosts:
                 self._forget_idle()
             host = self._hosts[name] = Host(
                 name=name,
-                max_open=self.concurrency,
+                max_open=self.concurrency_per_host,
                 min_delay_seconds=self.min_delay_seconds,
                 retry_seconds=self.retry_seconds,
             )

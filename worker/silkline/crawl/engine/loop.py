@@ -16,7 +16,7 @@ from silkline import protocol
 from silkline.crawl.engine.frontier import Frontier
 from silkline.crawl.engine.host_rules import HostRules
 from silkline.crawl.engine.hosts import Host, Hosts
-from silkline.crawl.engine.strategies import Strategy
+from silkline.crawl.engine.strategies import Strategy, is_list_of_many_hosts
 from silkline.crawl.engine.visits import Visits
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.urls import host_of, join
@@ -67,6 +67,9 @@ class CrawlLoop:
             concurrency=options.concurrency,
             min_delay_seconds=options.delay_seconds,
             retry_seconds=options.retry_seconds,
+            # The queue runs one job per host at a time, but a list does not hold all its hosts:
+            # other jobs may be crawling them.
+            concurrency_per_host=1 if is_list_of_many_hosts(options) else None,
         )
         # Set when a page has ended or a host is ready: there may be new URLs, and room for more.
         self.changed = asyncio.Event()
@@ -281,9 +284,9 @@ class CrawlLoop:
 
 def seconds_to_more(answer: protocol.Tasks) -> float:
     """When the database may have URLs again, judging by its last answer."""
-    if answer.tasks:
-        return 0.0
     if not answer.pending:
         return math.inf
+    if answer.tasks:
+        return 0.0
     # None: what is pending exceeds the budget, and is ended by the next checkpoints.
     return GATHER_SECONDS if answer.next_in_seconds is None else answer.next_in_seconds

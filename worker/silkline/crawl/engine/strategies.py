@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from silkline.crawl.fetched import LinkKind
 from silkline.crawl.options import CrawlError, CrawlOptions
-from silkline.crawl.urls import join
+from silkline.crawl.urls import host_of, join
 
 SITEMAP_ENDINGS = ('.xml', '.xml.gz', '.txt')
 # A sitemap index may name further indexes.
@@ -89,6 +89,12 @@ def strategy_of(options: CrawlOptions) -> Strategy:
             return SitemapStrategy(starts[0])
         case 'llms_txt':
             return LlmsTxtStrategy(starts[0])
+
+
+def is_list_of_many_hosts(options: CrawlOptions) -> bool:
+    if options.strategy != 'list':
+        return False
+    return len({host_of(join(url, '') or url) for url in options.starts}) > 1
 
 
 def at_root(url: str, path: str) -> str:
