@@ -211,6 +211,21 @@ class Rpc:
         }
         return await self._call('complete_crawl_job', params, list[Lease])
 
+    async def complete_crawl_jobs(
+        self,
+        lease_tokens: Sequence[UUID],
+        *,
+        results: Sequence[Mapping[str, object]],
+        running_seconds: Sequence[float],
+    ) -> list[Lease]:
+        """Complete several jobs. One that is not drained is left as it is: `processing`."""
+        params: dict[str, object] = {
+            'p_lease_tokens': [str(token) for token in lease_tokens],
+            'p_results': list(results),
+            'p_running_seconds': [min(seconds, MAX_RUNNING_SECONDS) for seconds in running_seconds],
+        }
+        return await self._call('complete_crawl_jobs', params, list[Lease])
+
     async def fail_crawl_job(
         self,
         lease_token: UUID,

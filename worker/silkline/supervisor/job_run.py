@@ -23,6 +23,7 @@ from silkline.protocol import Command
 from silkline.queue.rows import Checkpoint, ClaimedJob
 from silkline.queue.rpc import Rpc
 from silkline.supervisor.checkpoints import NO_WISH, Checkpoints
+from silkline.supervisor.completions import Completions
 from silkline.supervisor.metrics import Metrics
 from silkline.supervisor.outcome import Outcome, failed_outside
 from silkline.supervisor.process import CannotStart, Runner
@@ -53,6 +54,7 @@ class JobRun:
         *,
         leased_at: float,
         metrics: Metrics,
+        completions: Completions,
         spare: Spare,
         allow_networks: Sequence[str] = (),
     ) -> None:
@@ -64,6 +66,7 @@ class JobRun:
         self.is_over = False
         self._rpc = rpc
         self._metrics = metrics
+        self._completions = completions
         self._spare = spare
         self._allow_networks = allow_networks
         # None once the runner has sent its first message.
@@ -259,11 +262,10 @@ class JobRun:
                 'job %s: released, its site asked for a pause of %d s', self.job.id, seconds
             )
         elif outcome.done is not None:
-            await self._rpc.complete_crawl_job(
+            lease = await self._completions.complete(
                 token, result=outcome.done.result, running_seconds=outcome.running_seconds
             )
-            self._metrics.count_completed()
-            logger.info('job %s: completed', self.job.id)
+            self._note_completion(lease.command)
         else:
             code = outcome.error_code or 'failed'
             message = outcome.error_message or ''
@@ -277,6 +279,18 @@ class JobRun:
             )
             self._metrics.count_failed(code)
             logger.warning('job %s: failed with %s: %s', self.job.id, code, message[:200])
+
+    def _note_completion(self, command: Command) -> None:
+        """Its lease has ended. A user's command, or another worker's claim, may have come first."""
+        if command == 'continue':
+            self._metrics.count_completed()
+            logger.info('job %s: completed', self.job.id)
+        elif command == 'lost':
+            self._metrics.count_lost()
+            logger.warning('job %s: lost before it was completed', self.job.id)
+        else:
+            self._metrics.count_released(command)
+            logger.info('job %s: released (%s)', self.job.id, command)
 
     def _release_reason(self) -> str:
         return 'shutdown' if self._command == 'continue' else self._command

@@ -31,6 +31,7 @@ from silkline.queue.realtime import listen
 from silkline.queue.rows import ClaimedJob, HeartbeatSettings
 from silkline.queue.rpc import UNREADABLE, Rpc
 from silkline.settings import Project
+from silkline.supervisor.completions import Completions
 from silkline.supervisor.job_run import JobRun
 from silkline.supervisor.lease_files import LeaseFiles
 from silkline.supervisor.metrics import Metrics
@@ -74,6 +75,7 @@ class Worker:
         self.options = options
         self.lease_files = LeaseFiles(options.lease_directory)
         self.metrics = Metrics(slots=options.slots)
+        self._completions = Completions()
         self._spare = Spare()
         self.runs: dict[UUID, JobRun] = {}
         self._tasks: dict[UUID, asyncio.Task[None]] = {}
@@ -141,7 +143,10 @@ class Worker:
             async with Rpc(self.project, on_call=self.metrics.time_call) as rpc:
                 try:
                     async with side_tasks(
-                        self._keep_leases(), self._drop_expiring_leases(), self._listen()
+                        self._keep_leases(),
+                        self._drop_expiring_leases(),
+                        self._listen(),
+                        self._completions.run(rpc),
                     ):
                         yield rpc
                 finally:
@@ -214,6 +219,7 @@ class Worker:
             rpc,
             leased_at=leased_at,
             metrics=self.metrics,
+            completions=self._completions,
             spare=self._spare,
             allow_networks=self.options.allow_networks,
         )
