@@ -153,6 +153,23 @@ def test_a_save_that_failed_is_repeated_with_the_same_number_and_wish() -> None:
     asyncio.run(scenario())
 
 
+def test_what_was_added_or_not_answered_is_unsaved() -> None:
+    async def scenario() -> None:
+        checkpoints = checkpoints_to(Queue(ApiUnavailable('away')))
+        assert not checkpoints.has_unsaved
+        await checkpoints.add(PAGE)
+        assert checkpoints.has_unsaved
+        with pytest.raises(ApiUnavailable):
+            await checkpoints.save()
+        assert checkpoints.has_unsaved
+        await checkpoints.save()
+        assert not checkpoints.has_unsaved
+        await checkpoints.add(protocol.RedirectedStart(url='https://a.example/'))
+        assert checkpoints.has_unsaved
+
+    asyncio.run(scenario())
+
+
 def test_results_that_came_after_a_failed_save_are_saved_with_the_next() -> None:
     async def scenario() -> None:
         queue = Queue(ApiUnavailable('away'))

@@ -120,6 +120,18 @@ def count(metrics: Metrics, name: str, **labels: str) -> float:
     return metrics.registry.get_sample_value(f'silkline_jobs_{name}_total', labels) or 0
 
 
+@pytest.mark.parametrize('page_seconds', [0, 0.2])
+def test_a_job_of_one_page_takes_two_checkpoints(page_seconds: float) -> None:
+    queue = OnePageQueue()
+    metrics = run_one_page(queue, page_seconds=page_seconds)
+    first, second = queue.checkpoints
+
+    assert len(first['discovered']) == 1
+    assert [finished['status'] for finished in second['finished']] == ['done']
+    assert queue.calls == ['complete']
+    assert count(metrics, 'completed') == 1
+
+
 @pytest.mark.parametrize('command', ['pause', 'stop', 'cancel'])
 def test_a_command_that_comes_with_the_last_checkpoint_is_obeyed(command: Command) -> None:
     queue = OnePageQueue()

@@ -97,6 +97,11 @@ class Checkpoints:
             self._has_room.set()
             return await self._send(batch, wish)
 
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether something was added, or sent without an answer, since the last save."""
+        return self._unanswered is not None or not self._batch.is_empty
+
     def drop(self) -> None:
         """Discard what was added, because the lease has ended; `add` does not wait any more."""
         self._batch = Batch(seq=self._batch.seq + 1)

@@ -216,11 +216,14 @@ class JobRun:
 
     async def _end(self, outcome: Outcome) -> None:
         """Write how it ended. If this is cancelled, nothing is lost: the lease runs out."""
-        try:
-            await self._save()
-        except ApiRefused as error:
-            if outcome.error_code is None:
-                outcome = refused(error)
+        # A runner is done after the answer to a checkpoint: with nothing to save, one more would
+        # only repeat that answer.
+        if outcome.done is None or self._checkpoints.has_unsaved:
+            try:
+                await self._save()
+            except ApiRefused as error:
+                if outcome.error_code is None:
+                    outcome = refused(error)
         self._is_ending = True
         while not self.is_over:
             try:
