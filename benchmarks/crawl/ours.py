@@ -86,7 +86,7 @@ class Silkline:
             watch.look()
             now = time.monotonic()
             if now >= poll_at:
-                status, error = self._row('select status, error_message from crawl_jobs', job)
+                status, error = self._row('select status, error_message from silkline.jobs', job)
                 if status not in OPEN and watch.has_ended:
                     break
                 if now > deadline:
@@ -98,7 +98,7 @@ class Silkline:
         after = self._usage()
         seconds, claimed_seconds = self._row(
             'select extract(epoch from completed_at - created_at)::float8,'
-            ' extract(epoch from completed_at - started_at)::float8 from crawl_jobs',
+            ' extract(epoch from completed_at - started_at)::float8 from silkline.jobs',
             job,
         )
         rows = self.connection.execute('select url from crawl_pages where job_id = %s', [job])

@@ -67,7 +67,7 @@ def fill_jobs(
               from generate_series(1, %(pending)s + %(finished)s + %(waiting)s) as number
             ),
             filled as (
-              insert into public.crawl_jobs (
+              insert into silkline.jobs (
                 user_id, kind, payload, priority, source_id, host, status, waits_for, place,
                 run_after, attempt, retry_count, event_seq, progress_percentage, error_code,
                 created_at, started_at, completed_at
@@ -98,12 +98,12 @@ def fill_jobs(
               from numbered
               returning id
             )
-            insert into public.crawl_states (job_id)
+            insert into silkline.states (job_id)
             select id from filled
             """,
             {'users': list(users), 'pending': pending, 'finished': finished, 'waiting': waiting},
         )
-    tidy(admin, 'public.crawl_jobs', 'public.crawl_states', 'public.crawl_events')
+    tidy(admin, 'silkline.jobs', 'silkline.states', 'silkline.events')
 
 
 def fill_frontier(admin: Session, job_id: UUID, count: int) -> None:
@@ -112,7 +112,7 @@ def fill_frontier(admin: Session, job_id: UUID, count: int) -> None:
         admin.execute('set local session_replication_role = replica')
         admin.execute(
             """
-            insert into public.crawl_tasks (job_id, url_key, url, depth, next_run_at)
+            insert into silkline.tasks (job_id, url_key, url, depth, next_run_at)
             select
               %(job_id)s,
               md5(%(job_id)s::text || ' ' || number)::uuid,
@@ -124,7 +124,7 @@ def fill_frontier(admin: Session, job_id: UUID, count: int) -> None:
             {'job_id': job_id, 'count': count},
         )
         admin.execute(
-            'update public.crawl_states set total_pending = %s where job_id = %s', [count, job_id]
+            'update silkline.states set total_pending = %s where job_id = %s', [count, job_id]
         )
 
 

@@ -63,10 +63,10 @@ def measure_fleet(postgres: Postgres, report: Report, *, scale: int, seconds: fl
         assert sum(len(member.tokens) for member in fleet) == sum(sizes)
         # Spread as in a long-running fleet, so that some leases are checked while it is measured.
         admin.execute(
-            "update public.crawl_jobs set lease_check_at = now() + random() * interval '2 min'"
+            "update silkline.jobs set lease_check_at = now() + random() * interval '2 min'"
             ' where lease_check_at is not null'
         )
-        tidy(admin, 'public.crawl_jobs', 'public.crawl_workers')
+        tidy(admin, 'silkline.jobs', 'public.crawl_workers')
 
     warm_up = 2.0
     barrier = SPAWN.Barrier(PROCESSES + 1)

@@ -138,7 +138,7 @@ def _updates(admin: Session, service: Session) -> tuple[int, int]:
     service.execute('select 1')
     row = admin.execute(
         'select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables'
-        " where relid = 'public.crawl_jobs'::regclass"
+        " where relid = 'silkline.jobs'::regclass"
     ).fetchone()
     assert row is not None
     return int(str(row[0])), int(str(row[1]))
@@ -196,7 +196,7 @@ def measure_checkpoint(postgres: Postgres, report: Report, *, scale: int, rounds
         ]
         for crawl in (large, *small):
             fill.fill_frontier(admin, crawl.job_id, crawl.size)
-        tidy(admin, 'public.crawl_tasks', 'public.crawl_states', 'public.crawl_jobs')
+        tidy(admin, 'silkline.tasks', 'silkline.states', 'silkline.jobs')
         large.begin()
         large_ms: list[float] = []
         small_ms: list[float] = []

@@ -82,8 +82,8 @@ def measure_drain(
     with administer(postgres, 'drain') as admin, connect(ours_url) as service:
         [user] = sign_up(admin)
         fill.enqueue(service, user, jobs)
-        tidy(admin, 'public.crawl_jobs', 'public.crawl_states', 'public.crawl_events')
-        payload = admin.execute('select payload::text from public.crawl_jobs limit 1').fetchone()
+        tidy(admin, 'silkline.jobs', 'silkline.states', 'silkline.events')
+        payload = admin.execute('select payload::text from silkline.jobs limit 1').fetchone()
     with connect(bare_url) as bare:
         bare.execute(BARE_TABLE.encode(), prepare=False)
         bare.execute(BARE_FILL, [*(payload or ()), jobs])
@@ -151,7 +151,7 @@ def measure_batches(postgres: Postgres, report: Report, *, rounds: int) -> None:
     ):
         [user] = sign_up(admin)
         fill.enqueue(service, user, 2 * (rounds + 1) * BATCH * CLAIM_CALLS)
-        tidy(admin, 'public.crawl_jobs')
+        tidy(admin, 'silkline.jobs')
         for _ in range(rounds + 1):
             singly.append(claim_only(queue, service, calls=CLAIM_CALLS, batch=1))
             in_tens.append(claim_only(queue, service, calls=CLAIM_CALLS, batch=BATCH))
@@ -172,7 +172,7 @@ def measure_peers(
     with administer(postgres, 'drain') as admin, connect(ours_url) as service:
         [user] = sign_up(admin)
         fill.enqueue(service, user, int(rounds * seconds * 2_000))
-        tidy(admin, 'public.crawl_jobs')
+        tidy(admin, 'silkline.jobs')
     ours: list[float] = []
     rates: dict[tuple[str, int], list[float]] = {
         (peer.name, workers): [] for peer in PEERS for workers in (1, 4)

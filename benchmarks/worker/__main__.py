@@ -267,7 +267,7 @@ def wait_until(condition: Callable[[], bool], *, pause_seconds: float = 0.005) -
 
 def count_jobs(connection: psycopg.Connection, jobs: Sequence[str], *statuses: str) -> int:
     row = connection.execute(
-        'select count(*) from public.crawl_jobs'
+        'select count(*) from silkline.jobs'
         ' where id = any (%s::uuid[]) and status::text = any (%s)',
         [list(jobs), list(statuses)],
     ).fetchone()

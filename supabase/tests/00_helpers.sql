@@ -68,7 +68,7 @@ create or replace function tests.job(p_name text)
   set search_path = ''
 as $$
   select job.id
-  from public.crawl_jobs as job
+  from silkline.jobs as job
   where job.idempotency_key = p_name;
 $$;
 
@@ -79,7 +79,7 @@ create or replace function tests.status(p_name text)
   set search_path = ''
 as $$
   select job.status::text
-  from public.crawl_jobs as job
+  from silkline.jobs as job
   where job.idempotency_key = p_name;
 $$;
 
@@ -312,7 +312,7 @@ create or replace function tests.age(p_name text, p_interval interval)
   set search_path = ''
 as $$
 begin
-  update public.crawl_jobs as job
+  update silkline.jobs as job
   set
     created_at = job.created_at - p_interval,
     run_after = job.run_after - p_interval,
@@ -322,11 +322,11 @@ begin
     lease_check_at = job.lease_check_at - p_interval
   where job.id = tests.job(p_name);
 
-  update public.crawl_states as state
+  update silkline.states as state
   set checkpoint_at = state.checkpoint_at - p_interval
   where state.job_id = tests.job(p_name);
 
-  update public.crawl_tasks as task
+  update silkline.tasks as task
   set
     next_run_at = task.next_run_at - p_interval,
     finished_at = task.finished_at - p_interval
@@ -346,11 +346,11 @@ as $$
   from (
     select 'settings ' || ctid || crawl_settings as row_version from public.crawl_settings
     union all
-    select 'job ' || ctid || crawl_jobs from public.crawl_jobs
+    select 'job ' || ctid || crawl_jobs from silkline.jobs
     union all
-    select 'state ' || ctid || crawl_states from public.crawl_states
+    select 'state ' || ctid || crawl_states from silkline.states
     union all
-    select 'task ' || ctid || crawl_tasks from public.crawl_tasks
+    select 'task ' || ctid || crawl_tasks from silkline.tasks
     union all
     select 'page ' || ctid || crawl_pages from public.crawl_pages
     union all
@@ -358,7 +358,7 @@ as $$
     union all
     select 'audit ' || ctid || crawl_audits from public.crawl_audits
     union all
-    select 'event ' || ctid || crawl_events from public.crawl_events
+    select 'event ' || ctid || crawl_events from silkline.events
     union all
     select 'worker ' || ctid || crawl_workers from public.crawl_workers
   ) as written;
@@ -391,7 +391,7 @@ create or replace function tests.wrong_counters()
   set search_path = ''
 as $$
   select state.job_id
-  from public.crawl_states as state
+  from silkline.states as state
   cross join lateral (
     select
       count(*) filter (where task.status = 'pending') as pending,
@@ -399,7 +399,7 @@ as $$
       count(*) filter (where task.status = 'done') as done,
       count(*) filter (where task.status = 'error') as error,
       count(*) filter (where task.status = 'skipped') as skipped
-    from public.crawl_tasks as task
+    from silkline.tasks as task
     where task.job_id = state.job_id
   ) as counted
   where (

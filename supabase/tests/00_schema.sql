@@ -465,17 +465,17 @@ from unnest(array['ann-job', 'bob-job']) as name;
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}');
 
 select results_eq(
-  $$ select tests.as_user('ann', 'select id from public.crawl_jobs') $$,
+  $$ select tests.as_user('ann', 'select id from silkline.jobs') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads her own jobs only'
 );
 select results_eq(
-  $$ select tests.as_user('ann', 'select job_id from public.crawl_states') $$,
+  $$ select tests.as_user('ann', 'select job_id from silkline.states') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads the state of her own jobs only'
 );
 select results_eq(
-  $$ select tests.as_user('ann', 'select job_id from public.crawl_tasks') $$,
+  $$ select tests.as_user('ann', 'select job_id from silkline.tasks') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads the URLs of her own jobs only'
 );
@@ -490,7 +490,7 @@ select results_eq(
   'a user reads her own audits only'
 );
 select results_eq(
-  $$ select distinct tests.as_user('ann', 'select distinct job_id from public.crawl_events') $$,
+  $$ select distinct tests.as_user('ann', 'select distinct job_id from silkline.events') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads the history of her own jobs only'
 );
@@ -579,7 +579,7 @@ select is_empty(
     select tests.as_user('ann', $sql$
       select job.id
       from set_config('request.jwt.claims', '{"role": "service_role"}', true)
-      cross join public.crawl_jobs as job
+      cross join silkline.jobs as job
     $sql$)
   $$,
   'a forged claim opens no row'
@@ -612,7 +612,7 @@ select throws_ok(
     'select tests.write_as(%L, tests.user_id(%L), %L)',
     role,
     'ann',
-    'update public.crawl_jobs set priority = 100 where true'
+    'update silkline.jobs set priority = 100 where true'
   ),
   '42501',
   'permission denied for table crawl_jobs',
@@ -624,7 +624,7 @@ select throws_ok(
     'select tests.write_as(%L, tests.user_id(%L), %L)',
     role,
     'ann',
-    'delete from public.crawl_events where true'
+    'delete from silkline.events where true'
   ),
   '42501',
   'permission denied for table crawl_events',
@@ -644,7 +644,7 @@ select throws_ok(
 )
 from unnest(array['anon', 'authenticated', 'crawl_worker']) as role;
 select throws_ok(
-  format('select tests.write_as(%L, null, %L)', role, 'truncate public.crawl_jobs cascade'),
+  format('select tests.write_as(%L, null, %L)', role, 'truncate silkline.jobs cascade'),
   '42501',
   'permission denied for table crawl_jobs',
   format('%s does not truncate: row level security would not stop it', role)
@@ -683,14 +683,14 @@ select set_has(
       ('crawl_settings_heartbeat_fits_lease'),
       ('crawl_settings_backoff_is_ordered'),
       ('crawl_settings_limits_are_positive'),
-      ('crawl_jobs_user_id_fkey'),
-      ('crawl_states_counts_are_not_negative'),
-      ('crawl_tasks_pkey'),
-      ('crawl_tasks_url_is_short'),
-      ('crawl_tasks_depth_is_in_range'),
-      ('crawl_tasks_lease_fits_status'),
-      ('crawl_tasks_error_has_message'),
-      ('crawl_tasks_skip_reason_is_known'),
+      ('jobs_user_id_fkey'),
+      ('states_counts_are_not_negative'),
+      ('tasks_pkey'),
+      ('tasks_url_is_short'),
+      ('tasks_depth_is_in_range'),
+      ('tasks_lease_fits_status'),
+      ('tasks_error_has_message'),
+      ('tasks_skip_reason_is_known'),
       ('crawl_pages_user_id_fkey'),
       ('crawl_pages_version_is_positive'),
       ('crawl_pages_links_are_a_list'),
@@ -723,15 +723,15 @@ select set_eq(
       and index.indisvalid
   $$,
   array[
-    'crawl_jobs_lease_token_is_unique',
-    'crawl_jobs_host_slot_is_held_once',
-    'crawl_jobs_idempotency_key_is_unique',
+    'jobs_lease_token_is_unique',
+    'jobs_host_slot_is_held_once',
+    'jobs_idempotency_key_is_unique',
     'crawl_pages_version_is_unique',
     'crawl_pages_latest_is_unique'
   ],
   'every rule that is a unique index is in place and valid'
 );
-select has_index('public', 'crawl_jobs', 'crawl_jobs_in_line', 'the index of the line exists');
+select has_index('public', 'crawl_jobs', 'jobs_in_line', 'the index of the line exists');
 select col_is_pk('public', 'crawl_tasks', array['job_id', 'url_key'], 'a job has each URL once');
 
 -- The rules for a job at rest, by trying to break them
@@ -744,7 +744,7 @@ create function pg_temp.break_job(p_name text, p_change text)
   language plpgsql
 as $$
 begin
-  execute format('update public.crawl_jobs set %s where id = tests.job(%L)', p_change, p_name);
+  execute format('update silkline.jobs set %s where id = tests.job(%L)', p_change, p_name);
 end
 $$;
 
@@ -756,43 +756,43 @@ select throws_ok(
 )
 from (
   values
-    ('rule', 'completed_at = now()', 'pending', 'crawl_jobs_ended_means_completed_at',
+    ('rule', 'completed_at = now()', 'pending', 'jobs_ended_means_completed_at',
       'a job that has not ended has no end time'),
-    ('rule', $$status = 'stopped'$$, 'stopped', 'crawl_jobs_ended_means_completed_at',
+    ('rule', $$status = 'stopped'$$, 'stopped', 'jobs_ended_means_completed_at',
       'a job that has ended has an end time'),
-    ('rule', $$status = 'paused', waits_for = 'time'$$, 'paused', 'crawl_jobs_only_pending_waits',
+    ('rule', $$status = 'paused', waits_for = 'time'$$, 'paused', 'jobs_only_pending_waits',
       'only a pending job waits'),
-    ('rule', $$status = 'processing'$$, 'processing', 'crawl_jobs_lease_fits_status',
+    ('rule', $$status = 'processing'$$, 'processing', 'jobs_lease_fits_status',
       'a running job has a lease'),
-    ('rule', 'retry_count = -1', 'pending', 'crawl_jobs_retries_are_in_range',
+    ('rule', 'retry_count = -1', 'pending', 'jobs_retries_are_in_range',
       'retries are not negative'),
-    ('rule', 'retry_count = max_retries + 1', 'pending', 'crawl_jobs_retries_are_in_range',
+    ('rule', 'retry_count = max_retries + 1', 'pending', 'jobs_retries_are_in_range',
       'retries stay within the limit'),
-    ('rule', 'progress_percentage = 101', 'pending', 'crawl_jobs_progress_is_a_percentage',
+    ('rule', 'progress_percentage = 101', 'pending', 'jobs_progress_is_a_percentage',
       'progress is at most 100 percent'),
-    ('rule', 'progress_percentage = -1', 'pending', 'crawl_jobs_progress_is_a_percentage',
+    ('rule', 'progress_percentage = -1', 'pending', 'jobs_progress_is_a_percentage',
       'progress is at least 0 percent'),
-    ('rule', 'running_seconds = -1', 'pending', 'crawl_jobs_running_seconds_are_not_negative',
+    ('rule', 'running_seconds = -1', 'pending', 'jobs_running_seconds_are_not_negative',
       'running time is not negative'),
-    ('rule', 'worker_id = tests.worker_id()', 'pending', 'crawl_jobs_lease_is_whole',
+    ('rule', 'worker_id = tests.worker_id()', 'pending', 'jobs_lease_is_whole',
       'a worker id without a lease is refused'),
-    ('rule', 'host_slot = 1', 'pending', 'crawl_jobs_lease_is_whole',
+    ('rule', 'host_slot = 1', 'pending', 'jobs_lease_is_whole',
       'a host slot without a lease is refused'),
-    ('leased', 'lease_token = null', 'processing', 'crawl_jobs_lease_is_whole',
+    ('leased', 'lease_token = null', 'processing', 'jobs_lease_is_whole',
       'a lease has a token'),
-    ('leased', 'worker_id = null', 'processing', 'crawl_jobs_lease_is_whole',
+    ('leased', 'worker_id = null', 'processing', 'jobs_lease_is_whole',
       'a lease has a worker'),
-    ('leased', 'host_slot = null', 'processing', 'crawl_jobs_lease_is_whole',
+    ('leased', 'host_slot = null', 'processing', 'jobs_lease_is_whole',
       'a lease has a slot at its host'),
-    ('leased', $$status = 'pending'$$, 'pending', 'crawl_jobs_lease_fits_status',
+    ('leased', $$status = 'pending'$$, 'pending', 'jobs_lease_fits_status',
       'a pending job has no lease'),
-    ('leased', $$status = 'completed', completed_at = now()$$, 'completed', 'crawl_jobs_lease_fits_status',
+    ('leased', $$status = 'completed', completed_at = now()$$, 'completed', 'jobs_lease_fits_status',
       'a completed job has no lease'),
     (
       'leased',
       $$status = 'failed', completed_at = now(), worker_id = null, lease_check_at = null, host_slot = null$$,
       'failed',
-      'crawl_jobs_failed_means_error_code',
+      'jobs_failed_means_error_code',
       'a failed job has an error code'
     )
 ) as broken (job, change, status, rule, claim);
@@ -800,7 +800,7 @@ from (
 select throws_ok(
   format(
     $$
-      insert into public.crawl_jobs
+      insert into silkline.jobs
         (id, kind, payload, priority, source_id, host, idempotency_key, place, max_retries)
       values (tests.token('new'), %L, %L, %L, %L, %L, %L, 1, %L)
     $$,
@@ -812,36 +812,36 @@ select throws_ok(
 )
 from (
   values
-    ('Not A Name', '{}', 0, 's', 'h', 'k', 3, 'crawl_jobs_kind_is_a_name',
+    ('Not A Name', '{}', 0, 's', 'h', 'k', 3, 'jobs_kind_is_a_name',
       'a kind is a short lower-case name'),
-    ('crawl', '[]', 0, 's', 'h', 'k', 3, 'crawl_jobs_payload_is_an_object',
+    ('crawl', '[]', 0, 's', 'h', 'k', 3, 'jobs_payload_is_an_object',
       'a payload is an object'),
-    ('crawl', '{}', 101, 's', 'h', 'k', 3, 'crawl_jobs_priority_is_in_range',
+    ('crawl', '{}', 101, 's', 'h', 'k', 3, 'jobs_priority_is_in_range',
       'a priority is at most 100'),
-    ('crawl', '{}', -101, 's', 'h', 'k', 3, 'crawl_jobs_priority_is_in_range',
+    ('crawl', '{}', -101, 's', 'h', 'k', 3, 'jobs_priority_is_in_range',
       'a priority is at least -100'),
-    ('crawl', '{}', 0, '', 'h', 'k', 3, 'crawl_jobs_source_is_short',
+    ('crawl', '{}', 0, '', 'h', 'k', 3, 'jobs_source_is_short',
       'a source is not empty'),
-    ('crawl', '{}', 0, repeat('s', 501), 'h', 'k', 3, 'crawl_jobs_source_is_short',
+    ('crawl', '{}', 0, repeat('s', 501), 'h', 'k', 3, 'jobs_source_is_short',
       'a source has at most 500 characters'),
-    ('crawl', '{}', 0, 's', '', 'k', 3, 'crawl_jobs_host_is_short',
+    ('crawl', '{}', 0, 's', '', 'k', 3, 'jobs_host_is_short',
       'a host is not empty'),
-    ('crawl', '{}', 0, 's', repeat('h', 301), 'k', 3, 'crawl_jobs_host_is_short',
+    ('crawl', '{}', 0, 's', repeat('h', 301), 'k', 3, 'jobs_host_is_short',
       'a host has at most 300 characters'),
-    ('crawl', '{}', 0, 's', 'h', '', 3, 'crawl_jobs_idempotency_key_is_short',
+    ('crawl', '{}', 0, 's', 'h', '', 3, 'jobs_idempotency_key_is_short',
       'an idempotency key is not empty'),
-    ('crawl', '{}', 0, 's', 'h', repeat('k', 201), 3, 'crawl_jobs_idempotency_key_is_short',
+    ('crawl', '{}', 0, 's', 'h', repeat('k', 201), 3, 'jobs_idempotency_key_is_short',
       'an idempotency key has at most 200 characters'),
-    ('crawl', '{}', 0, 's', 'h', 'k', 101, 'crawl_jobs_retries_are_in_range',
+    ('crawl', '{}', 0, 's', 'h', 'k', 101, 'jobs_retries_are_in_range',
       'at most 100 retries'),
-    ('crawl', '{}', 0, 's', 'h', 'k', -1, 'crawl_jobs_retries_are_in_range',
+    ('crawl', '{}', 0, 's', 'h', 'k', -1, 'jobs_retries_are_in_range',
       'retries are not negative from the start')
 ) as bad (kind, payload, priority, source_id, host, idempotency_key, max_retries, rule, claim);
 
 select tests.enqueue('rival', 'bob', '{"url": "https://leased.example/"}');
 select throws_ok(
   $$
-    update public.crawl_jobs as rival
+    update silkline.jobs as rival
     set
       status = 'processing',
       worker_id = holder.worker_id,
@@ -849,27 +849,27 @@ select throws_ok(
       lease_check_at = holder.lease_check_at,
       last_heartbeat = now(),
       host_slot = holder.host_slot
-    from public.crawl_jobs as holder
+    from silkline.jobs as holder
     where rival.id = tests.job('rival')
       and holder.id = tests.job('leased')
   $$,
   '23505',
-  'duplicate key value violates unique constraint "crawl_jobs_host_slot_is_held_once"',
+  'duplicate key value violates unique constraint "jobs_host_slot_is_held_once"',
   'two jobs cannot hold the same slot of a host'
 );
 select throws_ok(
   $$ select pg_temp.break_job('rival', $sql$lease_token = tests.token('leased')$sql$) $$,
   '23505',
-  'duplicate key value violates unique constraint "crawl_jobs_lease_token_is_unique"',
+  'duplicate key value violates unique constraint "jobs_lease_token_is_unique"',
   'two jobs cannot have the same lease token'
 );
 select throws_ok(
   $$
-    insert into public.crawl_jobs (id, kind, payload, source_id, host, place, status, completed_at)
+    insert into silkline.jobs (id, kind, payload, source_id, host, place, status, completed_at)
     values (tests.token('new'), 'crawl', '{}', 's', 'h', 1, 'completed', now())
   $$,
   '23514',
-  format('new job %s breaks the rule crawl_jobs_begin_pending', tests.token('new')),
+  format('new job %s breaks the rule jobs_begin_pending', tests.token('new')),
   'a new job is pending'
 );
 select throws_ok(
@@ -893,7 +893,7 @@ create function pg_temp.move(p_name text, p_status public.crawl_job_status)
   language plpgsql
 as $$
 begin
-  update public.crawl_jobs as job
+  update silkline.jobs as job
   set
     status = p_status,
     completed_at = case when p_status in ('completed', 'failed', 'stopped', 'cancelled') then now() end,

@@ -22,7 +22,7 @@ from (
     ('cancel', 'cancelled'),
     ('cancel', 'cancelled-saving')
 ) as button (verb, name);
-select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+select tests.age(job.idempotency_key, '1 minute') from silkline.jobs as job;
 
 create function pg_temp.cancel(p_name text)
   returns table (id uuid, status text)
@@ -50,7 +50,7 @@ select results_eq(
   'a running job is cancelled'
 );
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where idempotency_key in ('pending', 'paused', 'processing') and completed_at is distinct from now() $$,
+  $$ select idempotency_key from silkline.jobs where idempotency_key in ('pending', 'paused', 'processing') and completed_at is distinct from now() $$,
   'a cancelled job has ended now'
 );
 select results_eq(
@@ -64,12 +64,12 @@ select is(
   'its worker gets the command with the next checkpoint'
 );
 select is_empty(
-  $$ select url from public.crawl_tasks where job_id = tests.job('processing') $$,
+  $$ select url from silkline.tasks where job_id = tests.job('processing') $$,
   'nothing more is stored for a cancelled job'
 );
 select public.complete_crawl_job(tests.token('processing'), '{"pages": 1}');
 select results_eq(
-  $$ select status::text, result, lease_check_at from public.crawl_jobs where id = tests.job('processing') $$,
+  $$ select status::text, result, lease_check_at from silkline.jobs where id = tests.job('processing') $$,
   $$ values ('cancelled', null::jsonb, null::timestamptz) $$,
   'a worker that completes it anyway only ends its lease'
 );
@@ -110,19 +110,19 @@ select tests.enqueue('first', 'ann', '{"url": "https://one.example/"}');
 select tests.enqueue('second', 'bob', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 5)));
 select is(
-  (select waits_for::text from public.crawl_jobs where id = tests.job('second')),
+  (select waits_for::text from silkline.jobs where id = tests.job('second')),
   'host',
   'a job waits for the host of another'
 );
 select pg_temp.cancel('first');
 select is(
-  (select waits_for::text from public.crawl_jobs where id = tests.job('second')),
+  (select waits_for::text from silkline.jobs where id = tests.job('second')),
   'host',
   'the host is not free until the worker of the cancelled job has released it'
 );
-select public.release_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('first')));
+select public.release_crawl_job((select lease_token from silkline.jobs where id = tests.job('first')));
 select is(
-  (select waits_for::text from public.crawl_jobs where id = tests.job('second')),
+  (select waits_for::text from silkline.jobs where id = tests.job('second')),
   null,
   'then the next job of the host is in line'
 );
@@ -140,7 +140,7 @@ select results_eq(
   $$ values ('"cancelled"'::jsonb) $$,
   'the service cancels any job'
 );
-delete from public.crawl_jobs where id = tests.job('nobodys');
+delete from silkline.jobs where id = tests.job('nobodys');
 select tests.enqueue('nobodys');
 select tests.enqueue('open', 'ann');
 

@@ -14,11 +14,11 @@ as $$
 $$;
 
 create function pg_temp.task(p_name text, p_url text)
-  returns setof public.crawl_tasks
+  returns setof silkline.tasks
   language sql
 as $$
   select task.*
-  from public.crawl_tasks as task
+  from silkline.tasks as task
   where task.job_id = tests.job(p_name)
     and task.url_key = tests.url_key(p_url);
 $$;
@@ -78,12 +78,12 @@ select results_eq(
   'a skipped URL is kept with the reason and the page that linked to it'
 );
 select results_eq(
-  $$ select last_heartbeat from public.crawl_jobs where id = tests.job('site') $$,
+  $$ select last_heartbeat from silkline.jobs where id = tests.job('site') $$,
   $$ values (now()) $$,
   'a checkpoint renews the lease'
 );
 select is(
-  (select current_url from public.crawl_states where job_id = tests.job('site')),
+  (select current_url from silkline.states where job_id = tests.job('site')),
   'https://site.example/now',
   'the state names the URL that is being fetched'
 );
@@ -94,7 +94,7 @@ select is(
   'a javascript:, file: or data: URL is never pending'
 );
 select set_eq(
-  $$ select skip_reason from public.crawl_tasks where job_id = tests.job('site') and url !~ '^https' $$,
+  $$ select skip_reason from silkline.tasks where job_id = tests.job('site') and url !~ '^https' $$,
   array['invalid_url'],
   'it is kept as skipped, with the reason'
 );
@@ -123,7 +123,7 @@ select is(
   'a repeated batch returns the URLs that the first one leased'
 );
 select is(
-  (select seq from public.crawl_states where job_id = tests.job('site')),
+  (select seq from silkline.states where job_id = tests.job('site')),
   3,
   'a repeated batch counts once'
 );
@@ -171,12 +171,12 @@ select results_eq(
   'its page is stored as version 1, for its owner'
 );
 select results_eq(
-  $$ select total_done, total_in_progress, total_bytes, pages_new, pages_spent from public.crawl_states where job_id = tests.job('site') $$,
+  $$ select total_done, total_in_progress, total_bytes, pages_new, pages_spent from silkline.states where job_id = tests.job('site') $$,
   $$ values (1, 1, 100::bigint, 1, 2) $$,
   'the state counts the page, its bytes and what was spent of the budget'
 );
 select is(
-  (select progress_percentage::integer from public.crawl_jobs where id = tests.job('site')),
+  (select progress_percentage::integer from silkline.jobs where id = tests.job('site')),
   50,
   'one of two URLs is 50 percent'
 );
@@ -214,7 +214,7 @@ select is(
   'with nothing pending and nothing in flight the frontier is drained'
 );
 select is(
-  (select progress_percentage::integer from public.crawl_jobs where id = tests.job('site')),
+  (select progress_percentage::integer from silkline.jobs where id = tests.job('site')),
   99,
   'a drained job is not yet complete'
 );
@@ -310,7 +310,7 @@ select results_eq(
   'a page that answered 304 is seen again, adds no version and keeps what is stored'
 );
 select results_eq(
-  $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('recrawl') $$,
+  $$ select pages_new, pages_changed, pages_unchanged from silkline.states where job_id = tests.job('recrawl') $$,
   $$ values (1, 0, 1) $$,
   'the state counts new and unchanged pages'
 );
@@ -347,7 +347,7 @@ select results_eq(
   'a page with the same hash adds no version, but updates its links and metadata'
 );
 select results_eq(
-  $$ select pages_new, pages_changed, pages_unchanged from public.crawl_states where job_id = tests.job('changed') $$,
+  $$ select pages_new, pages_changed, pages_unchanged from silkline.states where job_id = tests.job('changed') $$,
   $$ values (0, 1, 1) $$,
   'the state counts changed pages'
 );
@@ -403,11 +403,11 @@ select is(
   'a retry is leased when due, as the second attempt'
 );
 select is(
-  (select pages_spent from public.crawl_states where job_id = tests.job('retries')),
+  (select pages_spent from silkline.states where job_id = tests.job('retries')),
   1,
   'a retry does not count against the budget'
 );
-update public.crawl_tasks set attempts = 30 where job_id = tests.job('retries');
+update silkline.tasks set attempts = 30 where job_id = tests.job('retries');
 select tests.checkpoint(
   'retries',
   jsonb_build_object(
@@ -444,13 +444,13 @@ select tests.checkpoint(
   jsonb_build_object(
     'seq', 2,
     'retried', jsonb_build_array(
-      jsonb_build_object('url_key', (select url_key from public.crawl_tasks where job_id = tests.job('budget') and status = 'in_progress' order by url_key limit 1))
+      jsonb_build_object('url_key', (select url_key from silkline.tasks where job_id = tests.job('budget') and status = 'in_progress' order by url_key limit 1))
     ),
     'discovered', tests.links('https://u.example/4')
   )
 );
 select is(
-  (select count(*) from public.crawl_tasks where job_id = tests.job('budget') and status = 'pending'),
+  (select count(*) from silkline.tasks where job_id = tests.job('budget') and status = 'pending'),
   3::bigint,
   'URLs beyond the budget wait while a URL in flight might be refunded'
 );
@@ -471,7 +471,7 @@ select is(
       'seq', 5,
       'finished', (
         select jsonb_agg(tests.fetched(url))
-        from public.crawl_tasks
+        from silkline.tasks
         where job_id = tests.job('budget') and status = 'in_progress'
       ),
       'discovered', tests.links('https://u.example/5')
@@ -482,12 +482,12 @@ select is(
   'once nothing is in flight the frontier drains'
 );
 select results_eq(
-  $$ select status::text, skip_reason, count(*) from public.crawl_tasks where job_id = tests.job('budget') group by 1, 2 order by 1 $$,
+  $$ select status::text, skip_reason, count(*) from silkline.tasks where job_id = tests.job('budget') group by 1, 2 order by 1 $$,
   $$ values ('done', null::text, 2::bigint), ('skipped', 'budget', 3::bigint) $$,
   'URLs beyond the budget end as skipped, with that reason'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after the budget is spent');
-delete from public.crawl_jobs where id = tests.job('budget');
+delete from silkline.jobs where id = tests.job('budget');
 
 -- The budget counts pages
 
@@ -508,8 +508,8 @@ begin
       'finished', jsonb_build_array(jsonb_build_object('url_key', tests.url_key('https://one.example/')) || p_end)
     )
   );
-  select state.pages_spent into v_spent from public.crawl_states as state where state.job_id = tests.job('one');
-  delete from public.crawl_jobs where id = tests.job('one');
+  select state.pages_spent into v_spent from silkline.states as state where state.job_id = tests.job('one');
+  delete from silkline.jobs where id = tests.job('one');
   return v_spent;
 end
 $$;
@@ -532,7 +532,7 @@ from (
 
 select tests.claimed_job('unasked', 'ann', '{"max_pages": 1}');
 select tests.checkpoint('unasked', jsonb_build_object('seq', 1, 'discovered', tests.links('https://a.example/1', 'https://a.example/2')), 1);
-update public.crawl_states set pages_free = 1010 where job_id = tests.job('unasked');
+update silkline.states set pages_free = 1010 where job_id = tests.job('unasked');
 select is(
   jsonb_array_length(
     tests.checkpoint(
@@ -541,7 +541,7 @@ select is(
         'seq', 2,
         'finished', (
           select jsonb_agg(jsonb_build_object('url_key', url_key, 'status', 'skipped', 'skip_reason', 'robots', 'unfetched', true))
-          from public.crawl_tasks
+          from silkline.tasks
           where job_id = tests.job('unasked') and status = 'in_progress'
         )
       ),
@@ -551,7 +551,7 @@ select is(
   1,
   'refunds for URLs that were never requested are unbounded'
 );
-delete from public.crawl_jobs where id = tests.job('unasked');
+delete from silkline.jobs where id = tests.job('unasked');
 
 select tests.claimed_job('hops', 'ann', '{"max_pages": 1}');
 select tests.checkpoint('hops', jsonb_build_object('seq', 1, 'discovered', tests.links('https://h.example/', 'https://h.example/other')), 1);
@@ -563,7 +563,7 @@ select is(
         'seq', 2,
         'finished', (
           select jsonb_agg(jsonb_build_object('url_key', url_key, 'status', 'skipped', 'skip_reason', 'redirect', 'http_status', 301))
-          from public.crawl_tasks
+          from silkline.tasks
           where job_id = tests.job('hops') and status = 'in_progress'
         )
       ),
@@ -573,7 +573,7 @@ select is(
   1,
   'the next URL uses the refund of a redirect in the same checkpoint'
 );
-update public.crawl_states set pages_free = 1009 where job_id = tests.job('hops');
+update silkline.states set pages_free = 1009 where job_id = tests.job('hops');
 select tests.checkpoint('hops', jsonb_build_object('seq', 3, 'discovered', tests.links('https://h.example/1', 'https://h.example/2')));
 do $do$
 begin
@@ -584,7 +584,7 @@ begin
         'seq', nth,
         'finished', (
           select jsonb_agg(jsonb_build_object('url_key', url_key, 'status', 'skipped', 'skip_reason', 'redirect', 'http_status', 301))
-          from public.crawl_tasks
+          from silkline.tasks
           where job_id = tests.job('hops') and status = 'in_progress'
         )
       ),
@@ -594,12 +594,12 @@ begin
 end
 $do$;
 select results_eq(
-  $$ select skip_reason, count(*) from public.crawl_tasks where job_id = tests.job('hops') group by 1 order by 1 $$,
+  $$ select skip_reason, count(*) from silkline.tasks where job_id = tests.job('hops') group by 1 order by 1 $$,
   $$ values ('budget', 1::bigint), ('redirect', 3::bigint) $$,
   'refunds for redirects are bounded, so that a job always drains'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after redirects');
-delete from public.crawl_jobs where id = tests.job('hops');
+delete from silkline.jobs where id = tests.job('hops');
 
 -- Copies: pages that name another as their original
 
@@ -656,7 +656,7 @@ select tests.checkpoint(
 select results_eq(
   $$
     select task.url, task.status::text, task.skip_reason, page.title
-    from public.crawl_tasks as task
+    from silkline.tasks as task
     left join public.crawl_pages as page on page.id = task.page_id
     where task.job_id = tests.job('copies')
     order by 1
@@ -670,11 +670,11 @@ select results_eq(
   'it is then kept; a copy with the title of its original is not'
 );
 select results_eq(
-  $$ select pages_spent, total_done, total_skipped from public.crawl_states where job_id = tests.job('copies') $$,
+  $$ select pages_spent, total_done, total_skipped from silkline.states where job_id = tests.job('copies') $$,
   $$ values (2, 2, 1) $$,
   'a copy is refunded, a page that was kept counts'
 );
-delete from public.crawl_jobs where id = tests.job('copies');
+delete from silkline.jobs where id = tests.job('copies');
 
 select tests.claimed_job('lost', 'ann', '{"max_pages": 1}');
 select tests.checkpoint('lost', jsonb_build_object('seq', 1, 'discovered', tests.links('https://l.example/copy')), 1);
@@ -708,11 +708,11 @@ select tests.checkpoint(
   )
 );
 select is(
-  (select total_done from public.crawl_states where job_id = tests.job('lost')),
+  (select total_done from silkline.states where job_id = tests.job('lost')),
   1,
   'the restored copy is stored'
 );
-delete from public.crawl_jobs where id = tests.job('lost');
+delete from silkline.jobs where id = tests.job('lost');
 
 select tests.claimed_job('poison', 'ann', '{"max_pages": 1}');
 select tests.checkpoint('poison', jsonb_build_object('seq', 1, 'discovered', tests.links('https://l.example/copy')), 1);
@@ -725,20 +725,20 @@ select tests.checkpoint(
   ),
   1
 );
-update public.crawl_tasks set crashes = 1 where url = 'https://l.example/deadly';
+update silkline.tasks set crashes = 1 where url = 'https://l.example/deadly';
 select public.fail_crawl_job(tests.token('poison'), 'oom', p_suspects => array[tests.url_key('https://l.example/deadly')]);
 select results_eq(
-  $$ select url, status::text, attempts::integer, crashes::integer from public.crawl_tasks where job_id = tests.job('poison') order by 1 $$,
+  $$ select url, status::text, attempts::integer, crashes::integer from silkline.tasks where job_id = tests.job('poison') order by 1 $$,
   $$ values ('https://l.example/copy', 'pending', 0, 0), ('https://l.example/deadly', 'error', 0, 0) $$,
   'a copy is restored if its original kills the process'
 );
 select is(
-  (select pages_spent from public.crawl_states where job_id = tests.job('poison')),
+  (select pages_spent from silkline.states where job_id = tests.job('poison')),
   0,
   'and its original is refunded'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after an original killed the process');
-delete from public.crawl_jobs where id = tests.job('poison');
+delete from silkline.jobs where id = tests.job('poison');
 
 -- A shorter path to a URL that was too deep
 
@@ -749,7 +749,7 @@ select tests.checkpoint('deep', jsonb_build_object('seq', 1, 'discovered',
     || (tests.links('https://d.example/deep too') -> 0 || '{"depth": 9, "skip_reason": "too_deep"}')
     || (tests.links('https://d.example/out') -> 0 || '{"skip_reason": "out_of_scope"}')
 ), 1);
-update public.crawl_tasks set next_run_at = now() - interval '1 hour' where job_id = tests.job('deep');
+update silkline.tasks set next_run_at = now() - interval '1 hour' where job_id = tests.job('deep');
 select is(
   tests.checkpoint('deep', jsonb_build_object('seq', 2, 'discovered', jsonb_build_array(
     tests.links('https://d.example/deep') -> 0 || '{"depth": 4}',
@@ -766,7 +766,7 @@ select is(
 select results_eq(
   $$
     select url, status::text, skip_reason, depth::integer, found_on, next_run_at = now(), finished_at
-    from public.crawl_tasks
+    from silkline.tasks
     where job_id = tests.job('deep')
     order by url collate "C"
   $$,
@@ -781,14 +781,14 @@ select results_eq(
   'it has the depth of the shortest path; other URLs that are found again do not change'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a shorter path was found');
-update public.crawl_states set total_pending = 10100 where job_id = tests.job('deep');
+update silkline.states set total_pending = 10100 where job_id = tests.job('deep');
 select tests.checkpoint('deep', jsonb_build_object('seq', 3, 'discovered', tests.links('https://d.example/deep too')));
 select is(
   (select skip_reason from pg_temp.task('deep', 'https://d.example/deep too')),
   'too_deep',
   'it stays skipped if the frontier is full'
 );
-update public.crawl_states set total_pending = 2 where job_id = tests.job('deep');
+update silkline.states set total_pending = 2 where job_id = tests.job('deep');
 select tests.checkpoint('deep', jsonb_build_object(
   'seq', 4,
   'finished', jsonb_build_array(tests.fetched('https://d.example/start')),
@@ -800,7 +800,7 @@ select is(
   'and if the budget is spent'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows when it stays skipped');
-delete from public.crawl_jobs where id = tests.job('deep');
+delete from silkline.jobs where id = tests.job('deep');
 
 -- Where start URLs redirected to
 
@@ -818,7 +818,7 @@ select is(
 );
 select tests.checkpoint('moved', jsonb_build_object('seq', 4, 'redirected_starts', (select jsonb_agg('https://moved.example/' || n) from generate_series(1, 100) as n)));
 select is(
-  (select jsonb_array_length(redirected_starts) from public.crawl_states where job_id = tests.job('moved')),
+  (select jsonb_array_length(redirected_starts) from silkline.states where job_id = tests.job('moved')),
   100,
   'no more than 100 are stored'
 );
@@ -832,11 +832,11 @@ select is(
 select public.complete_crawl_job(tests.token('moved-2'));
 select tests.as_user('ann', 'select id from public.retry_crawl_job(tests.job(''moved''), ''all'')');
 select is(
-  (select redirected_starts from public.crawl_states where job_id = tests.job('moved')),
+  (select redirected_starts from silkline.states where job_id = tests.job('moved')),
   '[]',
   'a job that starts over drops them'
 );
-delete from public.crawl_jobs where id = tests.job('moved');
+delete from silkline.jobs where id = tests.job('moved');
 
 -- Suspects of a crash
 
@@ -878,11 +878,11 @@ select is(
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows with suspects');
 select public.fail_crawl_job(tests.token('crash-2'), 'crashed:SIGSEGV', null, true, 0);
 select set_eq(
-  $$ select status::text, count(*) from public.crawl_tasks where job_id = tests.job('crash') group by status $$,
+  $$ select status::text, count(*) from silkline.tasks where job_id = tests.job('crash') group by status $$,
   $$ values ('pending', 2::bigint), ('done', 1::bigint), ('error', 1::bigint) $$,
   'a suspect whose process dies again ends as poison; the others continue'
 );
-delete from public.crawl_jobs where id = tests.job('crash');
+delete from silkline.jobs where id = tests.job('crash');
 
 -- Hosts
 
@@ -979,7 +979,7 @@ select
       'seq', 2,
       'finished', (
         select jsonb_agg(tests.fetched(task.url))
-        from public.crawl_tasks as task
+        from silkline.tasks as task
         where task.job_id = tests.job(name)
           and task.status = 'in_progress'
       )
@@ -991,7 +991,7 @@ select results_eq(
   $$
     select answers.name, answer ->> 'command', jsonb_array_length(answer -> 'tasks'), state.total_done
     from answers
-    join public.crawl_states as state
+    join silkline.states as state
       on state.job_id = tests.job(answers.name)
     where answers.name in ('paused', 'stopped', 'cancelled')
     order by answers.name
@@ -1042,7 +1042,7 @@ select is(
   'lost',
   'a released lease writes nothing more'
 );
-delete from public.crawl_jobs where id = tests.job('zombie');
+delete from silkline.jobs where id = tests.job('zombie');
 
 -- Each lease of a job numbers its own batches
 
@@ -1126,16 +1126,16 @@ select throws_ok(
 from (
   values
     ('{"depth": -1}'::jsonb, '23514',
-      'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_depth_is_in_range"',
+      'new row for relation "crawl_tasks" violates check constraint "tasks_depth_is_in_range"',
       'a negative depth is refused'),
     ('{"skip_reason": "dislike"}', '23514',
-      'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_skip_reason_is_known"',
+      'new row for relation "crawl_tasks" violates check constraint "tasks_skip_reason_is_known"',
       'an unknown skip reason is refused'),
     ('{"url": null}', '23502',
       'null value in column "url" of relation "crawl_tasks" violates not-null constraint',
       'a discovered URL that is null is refused'),
     (jsonb_build_object('url', repeat('u', 10000000)), '23514',
-      'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_url_is_short"',
+      'new row for relation "crawl_tasks" violates check constraint "tasks_url_is_short"',
       'a URL of ten megabytes is refused')
 ) as bad (change, code, message, claim);
 select throws_ok(
@@ -1145,7 +1145,7 @@ select throws_ok(
     )))
   $$,
   '23514',
-  'new row for relation "crawl_tasks" violates check constraint "crawl_tasks_skip_reason_is_known"',
+  'new row for relation "crawl_tasks" violates check constraint "tasks_skip_reason_is_known"',
   'a URL cannot be skipped for an unknown reason'
 );
 select throws_ok(
@@ -1200,12 +1200,12 @@ select tests.checkpoint('endless-1', jsonb_build_object('seq', 2, 'discovered', 
   jsonb_build_object('url_key', tests.url_key('https://elsewhere.example/'), 'url', 'https://elsewhere.example/', 'depth', 1, 'skip_reason', 'out_of_scope')
 )));
 select is(
-  (select count(*) from public.crawl_tasks where url = 'https://endless.example/more'),
+  (select count(*) from silkline.tasks where url = 'https://endless.example/more'),
   0::bigint,
   'at most 100 * max_pages + 10000 pending URLs are stored'
 );
 select is(
-  (select skip_reason from public.crawl_tasks where url = 'https://elsewhere.example/'),
+  (select skip_reason from silkline.tasks where url = 'https://elsewhere.example/'),
   'out_of_scope',
   'skipped URLs have their own limit'
 );

@@ -21,7 +21,7 @@ create function pg_temp.waits_for(p_name text)
   language sql
 as $$
   select coalesce(job.waits_for::text, 'nothing')
-  from public.crawl_jobs as job
+  from silkline.jobs as job
   where job.id = tests.job(p_name);
 $$;
 
@@ -41,14 +41,14 @@ select results_eq(
 select results_eq(
   $$
     select status::text, worker_id, lease_token, attempt, started_at, last_heartbeat, host_slot::integer
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('first')
   $$,
   $$ select 'processing', tests.worker_id(), tests.token('first'), 1, now(), now(), 1 $$,
   'a claimed job is processing, under the lease of its worker'
 );
 select is(
-  (select lease_check_at from public.crawl_jobs where id = tests.job('first')),
+  (select lease_check_at from silkline.jobs where id = tests.job('first')),
   now() + interval '120 seconds',
   'the reaper checks the lease after stale_after'
 );
@@ -62,7 +62,7 @@ select results_eq(
   'the same token again returns the same job'
 );
 select is(
-  (select attempt from public.crawl_jobs where id = tests.job('first')),
+  (select attempt from silkline.jobs where id = tests.job('first')),
   1,
   'a repeated claim does not count as an attempt'
 );
@@ -80,7 +80,7 @@ select tests.enqueue('third', 'ann');
 select public.release_crawl_job(tests.token('second'));
 select is_empty($$ select pg_temp.claim('second') $$, 'a token whose lease has ended takes nothing again');
 select is(
-  (select lease_token from public.crawl_jobs where id = tests.job('third')),
+  (select lease_token from silkline.jobs where id = tests.job('third')),
   null,
   'a token whose lease has ended was not used for another job'
 );
@@ -90,7 +90,7 @@ select set_eq(
   'a released job is claimed again under a new token'
 );
 select is(
-  (select attempt from public.crawl_jobs where id = tests.job('second')),
+  (select attempt from silkline.jobs where id = tests.job('second')),
   2,
   'a second claim counts as a second attempt'
 );
@@ -98,11 +98,11 @@ select is_empty($$ select pg_temp.claim('more') $$, 'a claimed job is not claime
 select tests.age('third', '3 minutes');
 select public.reap_crawl_jobs();
 select is(
-  (select attempt from public.crawl_jobs where id = tests.job('third')),
+  (select attempt from silkline.jobs where id = tests.job('third')),
   1,
   'reaping does not count as an attempt'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Order: priority, then turns between users
 
@@ -112,7 +112,7 @@ select tests.enqueue('high', 'bob', '{}', 'crawl', 5);
 select results_eq($$ select pg_temp.claim('1') $$, $$ values ('high') $$, 'the highest priority goes first');
 select results_eq($$ select pg_temp.claim('2') $$, $$ values ('normal') $$, 'then the next priority');
 select results_eq($$ select pg_temp.claim('3') $$, $$ values ('low') $$, 'the lowest priority goes last');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 select tests.enqueue('ann-' || nth, 'ann') from generate_series(1, 20) as nth;
 select tests.enqueue('bob-1', 'bob');
@@ -122,7 +122,7 @@ select set_eq(
   array['ann-1', 'ann-2', 'bob-1', 'bob-2'],
   'users take turns: twenty jobs of one do not delay two of another'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Kinds
 
@@ -146,7 +146,7 @@ select results_eq(
   'a worker gets only jobs of the kinds it runs'
 );
 select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds a worker gets jobs of any known kind');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Time
 
@@ -154,7 +154,7 @@ select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour'
 select is_empty($$ select pg_temp.claim('t') $$, 'a job is not claimed before its time');
 select tests.age('later', '1 hour');
 select results_eq($$ select pg_temp.claim('t') $$, $$ values ('later') $$, 'a job is claimed once its time has come');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- One job per host
 
@@ -168,21 +168,21 @@ select set_eq(
 );
 select is(pg_temp.waits_for('host-2'), 'host', 'the second job of a host is set aside');
 select is_empty($$ select pg_temp.claim('4') $$, 'a job that is set aside is not claimed');
-select public.complete_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('host-1')));
+select public.complete_crawl_job((select lease_token from silkline.jobs where id = tests.job('host-1')));
 select is(pg_temp.waits_for('host-2'), 'nothing', 'the end of a job unblocks the next one of its host');
 select results_eq($$ select pg_temp.claim('5') $$, $$ values ('host-2') $$, 'the unblocked job is claimed');
 select public.release_crawl_job(tests.token('5'));
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 select tests.enqueue('row-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 60) as nth;
 select tests.enqueue('behind', 'ann');
 select results_eq($$ select pg_temp.claim('1') $$, $$ values ('row-1') $$, 'of many jobs for one host, the first is claimed');
 select results_eq($$ select pg_temp.claim('2') $$, $$ values ('behind') $$, 'the others do not hide the job behind them');
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where status = 'pending' and waits_for is null $$,
+  $$ select idempotency_key from silkline.jobs where status = 'pending' and waits_for is null $$,
   'all of them are set aside, and cost the next claim nothing'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 update public.crawl_settings set max_jobs_per_host = 2 where id;
 select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 3) as nth;
@@ -192,12 +192,12 @@ select is(
   'max_jobs_per_host jobs run at a time'
 );
 select set_eq(
-  $$ select host_slot::integer from public.crawl_jobs where status = 'processing' $$,
+  $$ select host_slot::integer from silkline.jobs where status = 'processing' $$,
   array[1, 2],
   'each of them holds its own slot'
 );
 update public.crawl_settings set max_jobs_per_host = 1 where id;
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Running jobs per owner
 
@@ -213,10 +213,10 @@ select set_eq(
   'an owner runs as many jobs as allowed; jobs of the service have no limit'
 );
 select is(pg_temp.waits_for('mine-2'), 'owner', 'jobs over the owner''s limit are set aside');
-select public.complete_crawl_job((select lease_token from public.crawl_jobs where id = tests.job('mine-1')));
+select public.complete_crawl_job((select lease_token from silkline.jobs where id = tests.job('mine-1')));
 select results_eq($$ select pg_temp.claim('6') $$, $$ values ('mine-2') $$, 'when a job ends, the owner''s next job is claimed');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- A user's decision
 
@@ -227,7 +227,7 @@ select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''p
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
 select is_empty($$ select pg_temp.claim('1', '2', '3') $$, 'jobs that a user paused, stopped or cancelled are not claimed');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Silent workers
 
@@ -235,16 +235,16 @@ select tests.claimed_job('silent', 'ann', '{}', 'dead');
 select tests.age('silent', '3 minutes');
 select results_eq($$ select pg_temp.claim('new') $$, $$ values ('silent') $$, 'a claim reaps the lease of a silent worker and takes its job');
 select results_eq(
-  $$ select worker_id, lease_token, attempt, retry_count from public.crawl_jobs where id = tests.job('silent') $$,
+  $$ select worker_id, lease_token, attempt, retry_count from silkline.jobs where id = tests.job('silent') $$,
   $$ select tests.worker_id(), tests.token('new'), 2, 1 $$,
   'the reaped job runs under the new lease, one retry spent'
 );
 select results_eq(
-  $$ select error_code, error_message from public.crawl_jobs where id = tests.job('silent') $$,
+  $$ select error_code, error_message from silkline.jobs where id = tests.job('silent') $$,
   $$ values (null::text, null::text) $$,
   'a claim clears the error of the previous attempt'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Bad input
 

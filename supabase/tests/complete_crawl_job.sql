@@ -30,7 +30,7 @@ select results_eq(
 select results_eq(
   $$
     select status::text, completed_at, progress_percentage::integer, result, worker_id, lease_check_at, host_slot::integer
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('done')
   $$,
   $$ values ('completed', now(), 100, '{"done": 0, "error": 0, "skipped": 0, "pages": 3}'::jsonb, null::uuid, null::timestamptz, null::integer) $$,
@@ -58,7 +58,7 @@ select throws_ok(
 );
 select is(tests.fingerprint(), tests.remembered(), 'a refused completion changes nothing');
 select public.release_crawl_job(tests.token('open'));
-delete from public.crawl_jobs where id = tests.job('open');
+delete from silkline.jobs where id = tests.job('open');
 
 -- How long it ran
 
@@ -71,7 +71,7 @@ select is(
 );
 select public.complete_crawl_job(tests.token('timed-2'), p_running_seconds => 1.25) from generate_series(1, 2);
 select is(
-  (select running_seconds from public.crawl_jobs where id = tests.job('timed')),
+  (select running_seconds from silkline.jobs where id = tests.job('timed')),
   3.75::real,
   'the running time of a lease is added, once'
 );
@@ -100,11 +100,11 @@ select results_eq(
   'a job that was cancelled meanwhile stays cancelled'
 );
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where num_nonnulls(worker_id, lease_check_at, host_slot) > 0 $$,
+  $$ select idempotency_key from silkline.jobs where num_nonnulls(worker_id, lease_check_at, host_slot) > 0 $$,
   'none of them has a lease any more'
 );
 select results_eq(
-  $$ select idempotency_key, result from public.crawl_jobs where status in ('paused', 'stopped', 'cancelled') order by 1 $$,
+  $$ select idempotency_key, result from silkline.jobs where status in ('paused', 'stopped', 'cancelled') order by 1 $$,
   $$
     values
       ('cancelled', null),
@@ -114,7 +114,7 @@ select results_eq(
   'paused and stopped jobs keep their results, cancelled ones do not'
 );
 select is_empty(
-  $$ select url from public.crawl_tasks where status = 'in_progress' $$,
+  $$ select url from silkline.tasks where status = 'in_progress' $$,
   'no URL stays in flight without a lease'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after completing');

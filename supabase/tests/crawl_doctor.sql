@@ -80,7 +80,7 @@ select is(pg_temp.status('workers'), 'error', 'jobs in line without a live worke
 select is(pg_temp.detail('workers'), '0 live; jobs in line: 1', 'workers and jobs are counted');
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}');
 select is(pg_temp.status('workers'), 'ok', 'one live worker is enough');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 delete from public.crawl_workers where true;
 select is(pg_temp.status('workers'), 'ok', 'without jobs in line no worker is needed');
 
@@ -97,9 +97,9 @@ select tests.enqueue('host-1', 'ann', '{"url": "https://one.example/"}');
 select tests.enqueue('host-2', 'ann', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
 select is(pg_temp.status('stuck_jobs'), 'ok', 'a job that waits for a busy host is fine');
-delete from public.crawl_jobs where waits_for is null;
+delete from silkline.jobs where waits_for is null;
 select is(pg_temp.detail('stuck_jobs'), '1 waiting without a reason', 'a job that waits for a free host is found');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Rights
 

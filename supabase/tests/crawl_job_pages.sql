@@ -105,7 +105,7 @@ select is_empty($$ select pg_temp.pages('first', ', p_status => ''pending''') $$
 
 select is(
   array(select (page ->> 'url_key')::uuid from pg_temp.pages('first') as page),
-  array(select url_key from public.crawl_tasks where job_id = tests.job('first') order by url_key),
+  array(select url_key from silkline.tasks where job_id = tests.job('first') order by url_key),
   'URLs come in the order of their keys'
 );
 create function pg_temp.stream(p_arguments text)
@@ -129,22 +129,22 @@ end
 $$;
 select is(
   pg_temp.stream(''),
-  array(select url_key from public.crawl_tasks where job_id = tests.job('first') order by url_key),
+  array(select url_key from silkline.tasks where job_id = tests.job('first') order by url_key),
   'each call continues after the last key of the previous one'
 );
 select is(
   pg_temp.stream(', p_status => ''done'''),
-  array(select url_key from public.crawl_tasks where job_id = tests.job('first') and status = 'done' order by url_key),
+  array(select url_key from silkline.tasks where job_id = tests.job('first') and status = 'done' order by url_key),
   'with a status, too'
 );
 select is(
   pg_temp.stream(', p_status => ''error'''),
-  array(select url_key from public.crawl_tasks where job_id = tests.job('first') and status = 'error' order by url_key),
+  array(select url_key from silkline.tasks where job_id = tests.job('first') and status = 'error' order by url_key),
   'also for failed URLs'
 );
-insert into public.crawl_tasks (job_id, url_key, url, depth)
+insert into silkline.tasks (job_id, url_key, url, depth)
 values (tests.job('first'), '00000000-0000-0000-0000-000000000000', 'https://site.example/zero', 1);
-update public.crawl_states set total_pending = total_pending + 1 where job_id = tests.job('first');
+update silkline.states set total_pending = total_pending + 1 where job_id = tests.job('first');
 select is(
   (select page ->> 'url' from pg_temp.pages('first', ', p_limit => 1') as page),
   'https://site.example/zero',

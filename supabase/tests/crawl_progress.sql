@@ -50,7 +50,7 @@ select tests.checkpoint(
       )
       from (
         select url, url_key, row_number() over (order by url)
-        from public.crawl_tasks
+        from silkline.tasks
         where job_id = tests.job('job')
           and status = 'in_progress'
       ) as held
@@ -87,15 +87,15 @@ select is(
   (pg_temp.progress('job') ->> 'eta_seconds')::numeric,
   (
     select ceil((total_pending + total_in_progress) / pages_per_second)::numeric
-    from public.crawl_states
+    from silkline.states
     where job_id = tests.job('job')
   ),
   'the time left is the work left divided by the rate'
 );
-update public.crawl_jobs set payload = payload || '{"max_pages": 3}' where id = tests.job('job');
+update silkline.jobs set payload = payload || '{"max_pages": 3}' where id = tests.job('job');
 select is(
   (pg_temp.progress('job') ->> 'eta_seconds')::numeric,
-  (select ceil(1 / pages_per_second)::numeric from public.crawl_states where job_id = tests.job('job')),
+  (select ceil(1 / pages_per_second)::numeric from silkline.states where job_id = tests.job('job')),
   'URLs beyond the budget take no time'
 );
 select is((pg_temp.progress('job') ->> 'now')::timestamptz, now(), 'the snapshot has the time of the database');
@@ -142,7 +142,7 @@ select is(
   jsonb_build_object('reason', 'host', 'until', now() + interval '60 seconds'),
   'a job waits for a host in backoff'
 );
-update public.crawl_states set pages_per_second = 2 where job_id = tests.job('site');
+update silkline.states set pages_per_second = 2 where job_id = tests.job('site');
 select is(pg_temp.progress('site') -> 'eta_seconds', 'null'::jsonb, 'and then the time left is unknown');
 update public.crawl_hosts set backoff_until = now() where host = 'site.example';
 select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'until the backoff is over');
@@ -163,7 +163,7 @@ select is(
   '300'::jsonb,
   'up to the longest delay that workers obey'
 );
-update public.crawl_jobs set payload = payload || '{"obey_robots": false}' where id = tests.job('site');
+update silkline.jobs set payload = payload || '{"obey_robots": false}' where id = tests.job('site');
 select is(
   pg_temp.progress('site') -> 'wait',
   'null'::jsonb,
@@ -193,7 +193,7 @@ select tests.checkpoint(
 );
 select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'if a URL is due, it does not');
 
-update public.crawl_jobs set payload = payload || '{"delay_seconds": "slow"}' where id = tests.job('site');
+update silkline.jobs set payload = payload || '{"delay_seconds": "slow"}' where id = tests.job('site');
 select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'a delay_seconds of a plugin that is not a number is ignored');
 
 -- The service

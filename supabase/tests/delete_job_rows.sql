@@ -12,35 +12,35 @@ select tests.enqueue('kept', 'bob');
 create temporary table deleted as select tests.job('job') as id;
 
 select isnt_empty(
-  $$ select from public.crawl_tasks where job_id = (select id from deleted) $$,
+  $$ select from silkline.tasks where job_id = (select id from deleted) $$,
   'before the deletion the job has a frontier'
 );
 
 delete from auth.users where id = tests.user_id('ann');
 
 select is_empty(
-  $$ select from public.crawl_jobs where id = (select id from deleted) $$,
+  $$ select from silkline.jobs where id = (select id from deleted) $$,
   'deleting an account deletes its jobs'
 );
 select is_empty(
-  $$ select from public.crawl_states where job_id = (select id from deleted) $$,
+  $$ select from silkline.states where job_id = (select id from deleted) $$,
   'deleting a job deletes its state'
 );
 select is_empty(
-  $$ select from public.crawl_tasks where job_id = (select id from deleted) $$,
+  $$ select from silkline.tasks where job_id = (select id from deleted) $$,
   'deleting a job deletes its frontier'
 );
 select is_empty(
-  $$ select from public.crawl_events where job_id = (select id from deleted) $$,
+  $$ select from silkline.events where job_id = (select id from deleted) $$,
   'deleting a job deletes its history'
 );
 select results_eq(
-  $$ select count(*) from public.crawl_states where job_id = tests.job('kept') $$,
+  $$ select count(*) from silkline.states where job_id = tests.job('kept') $$,
   array[1::bigint],
   'another job keeps its state'
 );
 select results_eq(
-  $$ select count(*) from public.crawl_events where job_id = tests.job('kept') $$,
+  $$ select count(*) from silkline.events where job_id = tests.job('kept') $$,
   array[1::bigint],
   'another job keeps its history'
 );

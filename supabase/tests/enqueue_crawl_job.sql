@@ -77,7 +77,7 @@ select is(
   'the payload is complete: what was sent, and the current defaults'
 );
 select results_eq(
-  $$ select total_pending, seq from public.crawl_states where job_id = (select (answer ->> 'id')::uuid from answers where name = 'plain') $$,
+  $$ select total_pending, seq from silkline.states where job_id = (select (answer ->> 'id')::uuid from answers where name = 'plain') $$,
   $$ values (0, 0) $$,
   'a job has its state from the start'
 );
@@ -255,7 +255,7 @@ select throws_ok(
 -- Quotas
 
 update public.crawl_settings
-set max_open_jobs_per_user = (select count(*) from public.crawl_jobs where user_id = tests.user_id('ann')) + 1
+set max_open_jobs_per_user = (select count(*) from silkline.jobs where user_id = tests.user_id('ann')) + 1
 where id;
 select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'last'$$) $sql$, 'a user may fill the quota');
 select tests.remember();
@@ -276,7 +276,7 @@ select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'
 update public.crawl_settings
 set
   max_open_jobs_per_user = null,
-  max_jobs_per_user_per_day = (select count(*) from public.crawl_jobs where user_id = tests.user_id('ann'))
+  max_jobs_per_user_per_day = (select count(*) from silkline.jobs where user_id = tests.user_id('ann'))
 where id;
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,

@@ -13,10 +13,10 @@ as $$
 $$;
 
 create function pg_temp.job(p_id jsonb)
-  returns setof public.crawl_jobs
+  returns setof silkline.jobs
   language sql
 as $$
-  select * from public.crawl_jobs where id = (p_id #>> '{}')::uuid;
+  select * from silkline.jobs where id = (p_id #>> '{}')::uuid;
 $$;
 
 create temporary table answers (name text primary key, answer jsonb) on commit drop;
@@ -56,7 +56,7 @@ select is(
     select count(*)
     from answers
     cross join jsonb_array_elements(answer -> 'job_ids') as listed (id)
-    join public.crawl_states as state
+    join silkline.states as state
       on state.job_id = (listed.id #>> '{}')::uuid
     where answers.name = 'three'
   ),
@@ -119,7 +119,7 @@ select is(tests.fingerprint(), tests.remembered(), 'a call with one refused key 
 
 -- Fairness
 
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 select pg_temp.enqueue(
   (
     select jsonb_agg(jsonb_build_object('payload', jsonb_build_object('url', format('https://h%s.example/', nth))))
@@ -138,7 +138,7 @@ select ok(
 
 -- Quotas
 
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 update public.crawl_settings set max_open_jobs_per_user = 2 where id;
 select tests.remember();
 select throws_ok(

@@ -43,7 +43,7 @@ select results_eq(
 select results_eq(
   $$
     select waits_for::text, retry_count, error_code, error_message, worker_id, lease_check_at, completed_at
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('broken')
   $$,
   $$ values ('time', 1, 'oom', 'out of memory', null::uuid, null::timestamptz, null::timestamptz) $$,
@@ -52,7 +52,7 @@ select results_eq(
 select ok(
   (
     select run_after between now() + interval '7.5 seconds' and now() + interval '15 seconds'
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('broken')
   ),
   'the first retry comes after half to all of the base'
@@ -71,7 +71,7 @@ select pg_temp.fail('broken-2');
 select ok(
   (
     select run_after between now() + interval '15 seconds' and now() + interval '30 seconds'
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('broken')
   ),
   'each retry waits twice as long'
@@ -83,19 +83,19 @@ select results_eq(
   'max_retries 2 means three attempts; then the job has failed'
 );
 select results_eq(
-  $$ select attempt, retry_count, completed_at, error_code from public.crawl_jobs where id = tests.job('broken') $$,
+  $$ select attempt, retry_count, completed_at, error_code from silkline.jobs where id = tests.job('broken') $$,
   $$ values (3, 2, now(), 'timeout') $$,
   'a failed job has its attempts, end time and last error'
 );
 
 update public.crawl_settings set backoff_base_seconds = 600, backoff_cap_seconds = 900 where id;
 select tests.claimed_job('capped', 'ann', '{"max_retries": 20}');
-update public.crawl_jobs set retry_count = 19 where id = tests.job('capped');
+update silkline.jobs set retry_count = 19 where id = tests.job('capped');
 select pg_temp.fail('capped');
 select ok(
   (
     select run_after between now() + interval '450 seconds' and now() + interval '900 seconds'
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('capped')
   ),
   'no backoff is longer than the cap'
@@ -105,7 +105,7 @@ update public.crawl_settings set backoff_base_seconds = 15 where id;
 select tests.claimed_job('told', 'ann');
 select pg_temp.fail('told', 'http:429', true, 77);
 select is(
-  (select run_after from public.crawl_jobs where id = tests.job('told')),
+  (select run_after from silkline.jobs where id = tests.job('told')),
   now() + interval '77 seconds',
   'a worker may choose when to retry'
 );
@@ -116,7 +116,7 @@ select results_eq(
   'an error that is not retryable fails the job at once'
 );
 select is(
-  (select retry_count from public.crawl_jobs where id = tests.job('hopeless')),
+  (select retry_count from silkline.jobs where id = tests.job('hopeless')),
   0,
   'a job that failed at once spent no retry'
 );
@@ -135,11 +135,11 @@ select results_eq(
 select tests.claimed_job('talkative', 'ann');
 select public.fail_crawl_job(tests.token('talkative'), 'oom', repeat('e', 10000000));
 select is(
-  (select length(error_message) from public.crawl_jobs where id = tests.job('talkative')),
+  (select length(error_message) from silkline.jobs where id = tests.job('talkative')),
   10000,
   'an error message of ten megabytes is cut'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- URLs in flight become suspects
 
@@ -147,7 +147,7 @@ select tests.claimed_job('poison', 'ann', '{"max_retries": 1}');
 select tests.checkpoint('poison', jsonb_build_object('seq', 1, 'discovered', tests.links('https://p.example/')), 1);
 select pg_temp.fail('poison');
 select results_eq(
-  $$ select status::text, crashes::integer, lease_token from public.crawl_tasks where job_id = tests.job('poison') $$,
+  $$ select status::text, crashes::integer, lease_token from silkline.tasks where job_id = tests.job('poison') $$,
   $$ values ('pending', 1, null::uuid) $$,
   'a URL in flight during a crash is pending again, and a suspect'
 );
@@ -159,17 +159,17 @@ select results_eq(
   'a crash that finds poison costs the job no retry, even the last one'
 );
 select results_eq(
-  $$ select status::text, last_error, finished_at from public.crawl_tasks where job_id = tests.job('poison') $$,
+  $$ select status::text, last_error, finished_at from silkline.tasks where job_id = tests.job('poison') $$,
   $$ values ('error', 'poison: the process died twice while fetching this URL', now()) $$,
   'a suspect that crashes the process alone ends as poison'
 );
 select results_eq(
-  $$ select retry_count, run_after from public.crawl_jobs where id = tests.job('poison') $$,
+  $$ select retry_count, run_after from silkline.jobs where id = tests.job('poison') $$,
   $$ values (1, now()) $$,
   'with the poison gone, the job runs again at once'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after crashes');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Suspects by name
 
@@ -178,7 +178,7 @@ create function pg_temp.tasks(p_name text)
   language sql
 as $$
   select right(task.url, 1), task.status::text, task.crashes, task.attempts
-  from public.crawl_tasks as task
+  from silkline.tasks as task
   where task.job_id = tests.job(p_name)
   order by task.url;
 $$;
@@ -199,7 +199,7 @@ select results_eq(
   'only the URL that was being fetched is a suspect; the others get their attempt back'
 );
 select is(
-  (select pages_spent from public.crawl_states where job_id = tests.job('named')),
+  (select pages_spent from silkline.states where job_id = tests.job('named')),
   1,
   'with their first attempt they are refunded to the budget'
 );
@@ -229,12 +229,12 @@ select results_eq(
   'a suspect that is reported again is poison'
 );
 select is(
-  (select retry_count from public.crawl_jobs where id = tests.job('named')),
+  (select retry_count from silkline.jobs where id = tests.job('named')),
   2,
   'the crash that finds poison costs no retry'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after named crashes');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- The user's decision wins
 
@@ -246,7 +246,7 @@ select results_eq($$ select command, status from pg_temp.fail('paused') $$, $$ v
 select results_eq($$ select command, status from pg_temp.fail('stopped') $$, $$ values ('stop', 'stopped') $$, 'a stopped job that breaks stays stopped');
 select results_eq($$ select command, status from pg_temp.fail('cancelled') $$, $$ values ('cancel', 'cancelled') $$, 'a cancelled job that breaks stays cancelled');
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where num_nonnulls(worker_id, lease_check_at, host_slot) > 0 or retry_count > 0 $$,
+  $$ select idempotency_key from silkline.jobs where num_nonnulls(worker_id, lease_check_at, host_slot) > 0 or retry_count > 0 $$,
   'each of them has ended its lease and spent no retry'
 );
 
@@ -334,7 +334,7 @@ select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
 select public.fail_crawl_job(tests.token('zombie-2'), 'oom', p_running_seconds => 0.5) from generate_series(1, 2);
 select is(
-  (select running_seconds from public.crawl_jobs where id = tests.job('zombie')),
+  (select running_seconds from silkline.jobs where id = tests.job('zombie')),
   0.5::real,
   'the running time of a failed lease is added, once'
 );

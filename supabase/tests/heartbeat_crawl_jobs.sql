@@ -38,16 +38,16 @@ select set_eq(
   'each lease gets the command of its user'
 );
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where last_heartbeat < now() $$,
+  $$ select idempotency_key from silkline.jobs where last_heartbeat < now() $$,
   'every lease is renewed, even of jobs that are still being saved'
 );
 select is(
-  (select lease_check_at from public.crawl_jobs where id = tests.job('goes-on')),
+  (select lease_check_at from silkline.jobs where id = tests.job('goes-on')),
   now() + interval '60 seconds',
   'a heartbeat does not change lease_check_at, which is indexed'
 );
 select is(
-  (select count(*) from public.crawl_events where job_id = tests.job('goes-on')),
+  (select count(*) from silkline.events where job_id = tests.job('goes-on')),
   2::bigint,
   'a heartbeat adds no event'
 );
@@ -68,7 +68,7 @@ select results_eq(
   'a token that never was a lease is lost'
 );
 select is(
-  (select last_heartbeat from public.crawl_jobs where id = tests.job('goes-on')),
+  (select last_heartbeat from silkline.jobs where id = tests.job('goes-on')),
   now() - interval '60 seconds',
   'a lost lease is not renewed'
 );
@@ -86,7 +86,7 @@ select results_eq(
   'after another worker has claimed a job, the first lease is lost'
 );
 select is(
-  (select last_heartbeat from public.crawl_jobs where id = tests.job('goes-on')),
+  (select last_heartbeat from silkline.jobs where id = tests.job('goes-on')),
   now() - interval '10 seconds',
   'the heartbeat of a lost worker does not renew the new lease'
 );

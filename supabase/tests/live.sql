@@ -18,7 +18,7 @@ as $$
     event.reason,
     event.attempt,
     event.error_code
-  from public.crawl_events as event
+  from silkline.events as event
   where event.job_id = tests.job(p_name)
   order by event.seq;
 $$;
@@ -78,12 +78,12 @@ select results_eq(
   'history has every change, numbered without gaps: from, to, who, why'
 );
 select is(
-  (select event_seq from public.crawl_jobs where id = tests.job('job')),
+  (select event_seq from silkline.jobs where id = tests.job('job')),
   14,
   'the job has the number of its last event'
 );
 select throws_ok(
-  $$ update public.crawl_events set actor = 'nobody' where job_id = tests.job('job') $$,
+  $$ update silkline.events set actor = 'nobody' where job_id = tests.job('job') $$,
   '22P02',
   'invalid input value for enum crawl_actor: "nobody"',
   'an actor is a user, a worker, the system or an operator'
@@ -98,7 +98,7 @@ select is(
 );
 select bag_eq(
   $$ select (payload ->> 'seq')::integer as seq, payload ->> 'from' as old, payload ->> 'to' as new, payload ->> 'reason' as why from pg_temp.sent('crawl_job:' || tests.job('job')) $$,
-  $$ select seq, from_status::text, to_status::text, reason from public.crawl_events where job_id = tests.job('job') and seq > 1 $$,
+  $$ select seq, from_status::text, to_status::text, reason from silkline.events where job_id = tests.job('job') and seq > 1 $$,
   'messages have the numbers of the events, so that a client notices a gap'
 );
 select is(
@@ -151,7 +151,7 @@ select is_empty(
 
 -- Messages to the workers
 
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 create temporary table before on commit drop as select id from realtime.messages;
 create function pg_temp.told_workers()
   returns table (event text, payload jsonb)
@@ -220,7 +220,7 @@ select lives_ok(
 select is(tests.status('again'), 'pending', 'the change is stored');
 select lives_ok($$ select tests.enqueue('unheard', 'ann') $$, 'with Realtime broken, a job can still be enqueued');
 select is(
-  (select count(*) from public.crawl_events where job_id = tests.job('unheard')),
+  (select count(*) from silkline.events where job_id = tests.job('unheard')),
   1::bigint,
   'history is still written'
 );
@@ -240,14 +240,14 @@ from unnest(array['again', 'unheard']) as name;
 select tests.claimed_job('gone', 'ann');
 select tests.checkpoint('gone', jsonb_build_object('seq', 1, 'discovered', tests.links('https://g.example/')), 1);
 create temporary table gone on commit drop as select tests.job('gone') as id;
-delete from public.crawl_jobs where id = tests.job('gone');
+delete from silkline.jobs where id = tests.job('gone');
 select is_empty(
   $$
-    select job_id from public.crawl_events where job_id in (select id from gone)
+    select job_id from silkline.events where job_id in (select id from gone)
     union all
-    select job_id from public.crawl_tasks where job_id in (select id from gone)
+    select job_id from silkline.tasks where job_id in (select id from gone)
     union all
-    select job_id from public.crawl_states where job_id in (select id from gone)
+    select job_id from silkline.states where job_id in (select id from gone)
   $$,
   'history, frontier and state are deleted with their job'
 );
@@ -260,15 +260,15 @@ insert into gone values (tests.job('left'));
 delete from auth.users where id = tests.user_id('leaver');
 select is_empty(
   $$
-    select id from public.crawl_jobs where id in (select id from gone)
+    select id from silkline.jobs where id in (select id from gone)
     union all
     select job_id from public.crawl_pages where job_id in (select id from gone)
     union all
-    select job_id from public.crawl_events where job_id in (select id from gone)
+    select job_id from silkline.events where job_id in (select id from gone)
     union all
-    select job_id from public.crawl_tasks where job_id in (select id from gone)
+    select job_id from silkline.tasks where job_id in (select id from gone)
     union all
-    select job_id from public.crawl_states where job_id in (select id from gone)
+    select job_id from silkline.states where job_id in (select id from gone)
   $$,
   'deleting a user deletes their jobs, pages, URLs and history'
 );
@@ -424,7 +424,7 @@ select throws_ok(
   'a worker with the limited key that tries to publish by function is refused'
 );
 select throws_ok(
-  format('select tests.write_as(%L, tests.user_id(%L), %L)', role, 'ann', 'insert into public.crawl_events (job_id, seq, to_status, actor, reason, attempt) select tests.job(''anns''), 99, ''completed'', ''user'', ''forged'', 1'),
+  format('select tests.write_as(%L, tests.user_id(%L), %L)', role, 'ann', 'insert into silkline.events (job_id, seq, to_status, actor, reason, attempt) select tests.job(''anns''), 99, ''completed'', ''user'', ''forged'', 1'),
   '42501',
   'permission denied for table crawl_events',
   format('%s does not write history', role)

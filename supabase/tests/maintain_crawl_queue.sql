@@ -46,17 +46,17 @@ select is(
   'a job that ended more than keep_ended_jobs_days ago is deleted'
 );
 select set_eq(
-  $$ select idempotency_key from public.crawl_jobs $$,
+  $$ select idempotency_key from silkline.jobs $$,
   array['young', 'waiting'],
   'a younger job is kept, and so is an old one that has not ended'
 );
 select set_eq(
   $$
-    select job_id from public.crawl_states
+    select job_id from silkline.states
     union all
-    select job_id from public.crawl_events
+    select job_id from silkline.events
     union all
-    select job_id from public.crawl_tasks
+    select job_id from silkline.tasks
     union all
     select job_id from public.crawl_audits
   $$,
@@ -70,29 +70,29 @@ select is(
 );
 update public.crawl_settings set keep_ended_jobs_days = 20 where id;
 select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the settings decide how long jobs are kept');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 update public.crawl_settings set keep_ended_jobs_days = 30 where id;
 
 -- In bounded batches, under every plan: with these statistics, as after a mass deletion, the
 -- planner believes that the tables are empty and uses nested loops instead of hash joins.
 
-analyze public.crawl_jobs, public.crawl_tasks;
+analyze silkline.jobs, silkline.tasks;
 update public.crawl_settings set max_open_jobs_per_user = null where id;
 select tests.enqueue('many-' || nth, 'ann', jsonb_build_object('url', format('https://m%s.example/', nth)))
 from generate_series(1, 1001) as nth;
 select tests.as_user('ann', format('select id from public.cancel_crawl_job(%L)', job.id))
-from public.crawl_jobs as job;
-select tests.age(job.idempotency_key, '31 days') from public.crawl_jobs as job;
+from silkline.jobs as job;
+select tests.age(job.idempotency_key, '31 days') from silkline.jobs as job;
 select is(pg_temp.maintain() -> 'jobs', '1000'::jsonb, 'at most 1000 jobs are deleted in one call');
 select is(pg_temp.maintain() -> 'jobs', '1'::jsonb, 'the next call continues');
 
 select tests.enqueue('huge', 'ann');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''huge''))');
-insert into public.crawl_tasks (job_id, url_key, url, depth)
+insert into silkline.tasks (job_id, url_key, url, depth)
 select tests.job('huge'), md5(nth::text)::uuid, 'https://huge.example/' || nth, 1
 from generate_series(1, 10001) as nth;
-update public.crawl_states set total_pending = 10001 where job_id = tests.job('huge');
-update public.crawl_jobs set completed_at = now() - interval '31 days' where id = tests.job('huge');
+update silkline.states set total_pending = 10001 where job_id = tests.job('huge');
+update silkline.jobs set completed_at = now() - interval '31 days' where id = tests.job('huge');
 select is(
   pg_temp.maintain() @> '{"tasks": 10000, "jobs": 0}',
   true,
@@ -104,7 +104,7 @@ select is(pg_temp.maintain() @> '{"tasks": 1, "jobs": 1}', true, 'the job is del
 
 select tests.claimed_job('saving', 'ann');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''saving''))');
-update public.crawl_jobs set completed_at = now() - interval '31 days' where id = tests.job('saving');
+update silkline.jobs set completed_at = now() - interval '31 days' where id = tests.job('saving');
 select pg_temp.maintain();
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('saving')]) $$,
@@ -164,11 +164,11 @@ select tests.age('due', '2 hours');
 select is(pg_temp.maintain() -> 'reaped', '1'::jsonb, 'silent workers are reaped');
 select is(tests.status('silent'), 'pending', 'their jobs are pending again');
 select is(
-  (select waits_for::text from public.crawl_jobs where id = tests.job('due')),
+  (select waits_for::text from silkline.jobs where id = tests.job('due')),
   null,
   'jobs whose time has come are in line'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Overlooked jobs
 
@@ -176,7 +176,7 @@ create function pg_temp.waiting()
   returns bigint
   language sql
 as $$
-  select count(*) from public.crawl_jobs where waits_for is not null;
+  select count(*) from silkline.jobs where waits_for is not null;
 $$;
 
 select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 4) as nth;
@@ -186,11 +186,11 @@ select is(pg_temp.maintain() -> 'unblocked', '0'::jsonb, 'while their host is bu
 update public.crawl_settings set max_jobs_per_host = 3 where id;
 select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'after the limit is raised, as many are unblocked as may run');
 select is(pg_temp.waiting(), 1::bigint, 'the last still waits');
-delete from public.crawl_jobs where waits_for is null;
+delete from silkline.jobs where waits_for is null;
 select is(pg_temp.maintain() -> 'unblocked', '1'::jsonb, 'a job whose host was freed by a deletion is unblocked');
 select is(pg_temp.waiting(), 0::bigint, 'no job waits for a free host');
 update public.crawl_settings set max_jobs_per_host = 1, max_running_jobs_per_user = 1 where id;
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 select tests.enqueue('own-' || nth, 'ann') from generate_series(1, 3) as nth;
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));

@@ -22,7 +22,7 @@ from (
     ('cancel', 'cancelled'),
     ('cancel', 'cancelled-saving')
 ) as button (verb, name);
-select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+select tests.age(job.idempotency_key, '1 minute') from silkline.jobs as job;
 
 create function pg_temp.pause(p_name text)
   returns table (id uuid, status text)
@@ -45,7 +45,7 @@ select results_eq(
   'a running job is paused'
 );
 select results_eq(
-  $$ select worker_id, lease_token, last_heartbeat, host_slot::integer from public.crawl_jobs where id = tests.job('processing') $$,
+  $$ select worker_id, lease_token, last_heartbeat, host_slot::integer from silkline.jobs where id = tests.job('processing') $$,
   $$ values (tests.worker_id(), tests.token('processing'), now() - interval '1 minute', 1) $$,
   'its lease continues until the worker releases it'
 );
@@ -55,7 +55,7 @@ select results_eq(
   'its worker gets the command with the next heartbeat'
 );
 select is(
-  (select completed_at from public.crawl_jobs where id = tests.job('processing')),
+  (select completed_at from silkline.jobs where id = tests.job('processing')),
   null,
   'a paused job has not ended'
 );

@@ -45,8 +45,8 @@ select is(
   (pg_temp.work('ann') ->> 'total_pending')::bigint,
   (
     select count(*)
-    from public.crawl_tasks as task
-    join public.crawl_jobs as job
+    from silkline.tasks as task
+    join silkline.jobs as job
       on job.id = task.job_id
     where job.user_id = tests.user_id('ann')
       and job.status = 'processing'

@@ -39,25 +39,25 @@ select is(tests.status('live'), 'processing', 'the job of a live worker continue
 select results_eq(
   $$
     select status::text, waits_for::text, retry_count, run_after, error_code, worker_id, lease_token, lease_check_at, host_slot::integer
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('silent')
   $$,
   $$ values ('pending', null::text, 1, now(), 'worker_lost', null::uuid, null::uuid, null::timestamptz, null::integer) $$,
   'a reaped job is in line at once, with one retry spent and no trace of the lease'
 );
 select is(
-  (select error_message from public.crawl_jobs where id = tests.job('silent')),
+  (select error_message from silkline.jobs where id = tests.job('silent')),
   format('no heartbeat from worker %s since %s', tests.worker_id(), now() - interval '121 seconds'),
   'a reaped job says since when its worker has been silent'
 );
 select results_eq(
-  $$ select status::text, crashes::integer, attempts::integer from public.crawl_tasks where job_id = tests.job('silent') $$,
+  $$ select status::text, crashes::integer, attempts::integer from silkline.tasks where job_id = tests.job('silent') $$,
   $$ values ('pending', 0, 0) $$,
   'its URLs in flight are free, get their attempt back, and are not suspects'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after reaping');
 select is(
-  (select running_seconds from public.crawl_jobs where id = tests.job('silent')),
+  (select running_seconds from silkline.jobs where id = tests.job('silent')),
   0::real,
   'the running time of a lost worker is not counted'
 );
@@ -69,13 +69,13 @@ select tests.age('live', '10 seconds');
 select public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('live')]);
 select is_empty($$ select * from pg_temp.reap() $$, 'a lease that is renewed in time is kept, however long it is held');
 select is(
-  (select lease_check_at from public.crawl_jobs where id = tests.job('live')),
+  (select lease_check_at from silkline.jobs where id = tests.job('live')),
   now() + interval '120 seconds',
   'the reaper checks it again when it could next be stale'
 );
 select tests.age('live', '121 seconds');
 select results_eq($$ select job_id from pg_temp.reap() $$, $$ values (tests.job('live')) $$, 'and reaps it then');
-delete from public.crawl_jobs where id = tests.job('live');
+delete from silkline.jobs where id = tests.job('live');
 
 -- No retries left
 
@@ -83,7 +83,7 @@ select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('silent-2')]
 select tests.age('silent', '3 minutes');
 select results_eq($$ select status from pg_temp.reap() $$, $$ values ('failed') $$, 'a job whose worker is lost fails if no retries are left');
 select results_eq(
-  $$ select status::text, completed_at, error_code, retry_count from public.crawl_jobs where id = tests.job('silent') $$,
+  $$ select status::text, completed_at, error_code, retry_count from silkline.jobs where id = tests.job('silent') $$,
   $$ values ('failed', now(), 'worker_lost', 1) $$,
   'the failed job says why, and its retries stay within the limit'
 );
@@ -92,15 +92,15 @@ select results_eq(
 
 select tests.claimed_job('poison', 'ann', '{"max_retries": 0}');
 select tests.checkpoint('poison', jsonb_build_object('seq', 1, 'discovered', tests.links('https://p.example/')), 1);
-update public.crawl_tasks set crashes = 1 where job_id = tests.job('poison');
+update silkline.tasks set crashes = 1 where job_id = tests.job('poison');
 select tests.age('poison', '3 minutes');
 select results_eq($$ select status from pg_temp.reap() $$, $$ values ('pending') $$, 'a lost worker that exposes poison costs no retry');
 select is(
-  (select status::text from public.crawl_tasks where job_id = tests.job('poison')),
+  (select status::text from silkline.tasks where job_id = tests.job('poison')),
   'error',
   'the poison URL has ended'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- A page that kills machines
 
@@ -135,7 +135,7 @@ create function pg_temp.killer()
   language sql
 as $$
   select task.status::text, task.losses, task.crashes
-  from public.crawl_tasks as task
+  from silkline.tasks as task
   where task.url_key = tests.url_key('https://m.example/2');
 $$;
 
@@ -147,11 +147,11 @@ select results_eq($$ select * from pg_temp.killer() $$, $$ values ('pending', 1,
 select pg_temp.lose('killer', 3);
 select results_eq($$ select * from pg_temp.killer() $$, $$ values ('error', 1, 2) $$, 'the third loss makes it poison');
 select results_eq(
-  $$ select status::text, retry_count from public.crawl_jobs where id = tests.job('killer') $$,
+  $$ select status::text, retry_count from silkline.jobs where id = tests.job('killer') $$,
   $$ values ('pending', 2) $$,
   'and the job continues, because that costs no retry'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- The user's decision
 
@@ -171,31 +171,31 @@ select set_eq(
   'a lost worker that did not release loses its lease; the user''s decision stays'
 );
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where num_nonnulls(worker_id, lease_token, lease_check_at, host_slot) > 0 or retry_count > 0 or error_code is not null $$,
+  $$ select idempotency_key from silkline.jobs where num_nonnulls(worker_id, lease_token, lease_check_at, host_slot) > 0 or retry_count > 0 or error_code is not null $$,
   'their leases have ended, and no retry is spent'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Hosts and times
 
 select tests.claimed_job('holder', 'ann', '{"url": "https://one.example/"}');
 select tests.enqueue('waiter', 'ann', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('none')]);
-update public.crawl_jobs set max_retries = 0 where id = tests.job('holder');
+update silkline.jobs set max_retries = 0 where id = tests.job('holder');
 select tests.age('holder', '3 minutes');
 select pg_temp.reap();
 select results_eq(
-  $$ select status::text, waits_for::text from public.crawl_jobs where id = tests.job('waiter') $$,
+  $$ select status::text, waits_for::text from silkline.jobs where id = tests.job('waiter') $$,
   $$ values ('pending', null::text) $$,
   'reaping a job unblocks the next one of its host'
 );
 select tests.enqueue('due', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
 select pg_temp.reap();
-select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), 'time', 'a job waits until its time');
+select is((select waits_for::text from silkline.jobs where id = tests.job('due')), 'time', 'a job waits until its time');
 select tests.age('due', '1 hour');
 select pg_temp.reap();
-select is((select waits_for::text from public.crawl_jobs where id = tests.job('due')), null, 'reaping also puts due jobs in line');
-delete from public.crawl_jobs where true;
+select is((select waits_for::text from silkline.jobs where id = tests.job('due')), null, 'reaping also puts due jobs in line');
+delete from silkline.jobs where true;
 
 select tests.claimed_job('interrupted', 'ann');
 select tests.enqueue('new-' || nth, 'ann') from generate_series(1, 3) as nth;
@@ -206,7 +206,7 @@ select results_eq(
   $$ values ('interrupted') $$,
   'a job whose worker was lost runs before jobs that have not started'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Bounded
 

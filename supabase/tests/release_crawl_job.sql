@@ -29,14 +29,14 @@ select results_eq(
 select results_eq(
   $$
     select status::text, waits_for::text, retry_count, run_after, worker_id, lease_check_at, host_slot::integer
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('handed-back')
   $$,
   $$ values ('pending', null::text, 0, now(), null::uuid, null::timestamptz, null::integer) $$,
   'it is in line at once, and no retry is spent, even if none is left'
 );
 select results_eq(
-  $$ select status::text, crashes::integer, lease_token from public.crawl_tasks where job_id = tests.job('handed-back') $$,
+  $$ select status::text, crashes::integer, lease_token from silkline.tasks where job_id = tests.job('handed-back') $$,
   $$ values ('pending', 0, null::uuid) $$,
   'its URLs in flight are free again, and not suspects'
 );
@@ -51,7 +51,7 @@ select results_eq(
 select is(tests.fingerprint(), tests.remembered(), 'a repeated call changes nothing');
 select public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('next')]);
 select is(
-  (select worker_id from public.crawl_jobs where id = tests.job('handed-back')),
+  (select worker_id from silkline.jobs where id = tests.job('handed-back')),
   tests.worker_id('other'),
   'another worker takes a released job at once'
 );
@@ -75,7 +75,7 @@ select results_eq(
   'a successor releases the jobs of a killed worker'
 );
 select results_eq(
-  $$ select job.retry_count, task.losses::integer, task.crashes::integer from public.crawl_jobs as job join public.crawl_tasks as task on task.job_id = job.id where job.id = tests.job('killed') $$,
+  $$ select job.retry_count, task.losses::integer, task.crashes::integer from silkline.jobs as job join silkline.tasks as task on task.job_id = job.id where job.id = tests.job('killed') $$,
   $$ values (1, 1, 0) $$,
   'a killed worker counts as lost: one retry, and URLs that are marked but not suspects'
 );
@@ -86,7 +86,7 @@ select results_eq(
   'a job whose worker was killed fails if no retries are left'
 );
 select results_eq(
-  $$ select error_code, completed_at, lease_check_at from public.crawl_jobs where id = tests.job('killed') $$,
+  $$ select error_code, completed_at, lease_check_at from silkline.jobs where id = tests.job('killed') $$,
   $$ values ('worker_lost', now(), null::timestamptz) $$,
   'the failed job says that its worker was killed'
 );
@@ -106,14 +106,14 @@ select results_eq($$ select command, status from pg_temp.release('cancelled', 'w
 select is_empty(
   $$
     select idempotency_key
-    from public.crawl_jobs
+    from silkline.jobs
     where idempotency_key in ('paused', 'stopped', 'cancelled')
       and (num_nonnulls(worker_id, lease_check_at, host_slot) > 0 or retry_count > 0)
   $$,
   'each of them has ended its lease and spent no retry'
 );
 select is_empty(
-  $$ select url from public.crawl_tasks where status = 'in_progress' and job_id in (tests.job('paused'), tests.job('stopped'), tests.job('cancelled')) $$,
+  $$ select url from silkline.tasks where status = 'in_progress' and job_id in (tests.job('paused'), tests.job('stopped'), tests.job('cancelled')) $$,
   'no URL stays in flight without a lease'
 );
 
@@ -123,11 +123,11 @@ select tests.claimed_job('often', 'ann', '{"max_pages": 2}');
 select tests.checkpoint('often', jsonb_build_object('seq', 1, 'discovered', tests.links('https://o.example/1', 'https://o.example/2', 'https://o.example/3')), 10);
 select public.release_crawl_job(tests.token('often'));
 select results_eq(
-  $$ select attempts::integer from public.crawl_tasks where job_id = tests.job('often') $$,
+  $$ select attempts::integer from silkline.tasks where job_id = tests.job('often') $$,
   $$ values (0), (0), (0) $$,
   'a leased URL that was not fetched gets its attempt back'
 );
-select is((select pages_spent from public.crawl_states where job_id = tests.job('often')), 0, 'and is refunded to the budget');
+select is((select pages_spent from silkline.states where job_id = tests.job('often')), 0, 'and is refunded to the budget');
 do $do$
 begin
   for nth in 1..40 loop
@@ -144,7 +144,7 @@ select is(
   'after forty releases, URLs still start with their first attempt'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after releases');
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Later
 
@@ -166,17 +166,17 @@ select results_eq(
   'a job whose site asked to wait is released for later'
 );
 select results_eq(
-  $$ select waits_for::text, run_after, retry_count, error_code, lease_check_at from public.crawl_jobs where id = tests.job('patient') $$,
+  $$ select waits_for::text, run_after, retry_count, error_code, lease_check_at from silkline.jobs where id = tests.job('patient') $$,
   $$ values ('time', now() + interval '600 seconds', 0, null::text, null::timestamptz) $$,
   'it waits for its time, and spends no retry, not even its last'
 );
 select results_eq(
-  $$ select total_done, total_pending from public.crawl_states where job_id = tests.job('patient') $$,
+  $$ select total_done, total_pending from silkline.states where job_id = tests.job('patient') $$,
   $$ values (1, 1) $$,
   'it keeps its results'
 );
 select results_eq(
-  $$ select reason, actor::text from public.crawl_events where job_id = tests.job('patient') order by seq desc limit 1 $$,
+  $$ select reason, actor::text from silkline.events where job_id = tests.job('patient') order by seq desc limit 1 $$,
   $$ values ('later', 'worker') $$,
   'history says why'
 );
@@ -185,7 +185,7 @@ select results_eq(
   $$ values ('continue', 'pending') $$,
   'a repeated call gets the same answer'
 );
-select is((select run_after from public.crawl_jobs where id = tests.job('patient')), now() + interval '600 seconds', 'and changes nothing');
+select is((select run_after from silkline.jobs where id = tests.job('patient')), now() + interval '600 seconds', 'and changes nothing');
 select results_eq(
   $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('same-host')]) $$,
   $$ select tests.job('same-host') $$,
@@ -204,11 +204,11 @@ select results_eq(
   $$ values ('pause', 'paused') $$,
   'a job that was paused meanwhile stays paused'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- It keeps its turn
 
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 select tests.claimed_job('interrupted', 'ann');
 select tests.enqueue('new-' || nth, 'ann') from generate_series(1, 3) as nth;
 select tests.enqueue('important', 'ann', '{}', 'crawl', 5);
@@ -223,7 +223,7 @@ select results_eq(
   $$ values ('interrupted') $$,
   'a released job runs before jobs that have not started'
 );
-delete from public.crawl_jobs where true;
+delete from silkline.jobs where true;
 
 -- Bad input
 
@@ -295,7 +295,7 @@ select public.release_crawl_job(
 from unnest(array['shutdown', 'later', 'paused']) as reason
 cross join generate_series(1, 2);
 select results_eq(
-  $$ select running_seconds from public.crawl_jobs where idempotency_key like 'timed-%' $$,
+  $$ select running_seconds from silkline.jobs where idempotency_key like 'timed-%' $$,
   $$ values (7::real), (7), (7) $$,
   'the running time of a released lease is added, once, for every reason'
 );

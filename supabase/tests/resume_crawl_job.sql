@@ -22,7 +22,7 @@ from (
     ('cancel', 'cancelled'),
     ('cancel', 'cancelled-saving')
 ) as button (verb, name);
-select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+select tests.age(job.idempotency_key, '1 minute') from silkline.jobs as job;
 
 create function pg_temp.resume(p_name text)
   returns table (id uuid, status text)
@@ -40,7 +40,7 @@ select results_eq(
   'a paused job is pending again'
 );
 select results_eq(
-  $$ select waits_for::text, lease_check_at from public.crawl_jobs where id = tests.job('paused') $$,
+  $$ select waits_for::text, lease_check_at from silkline.jobs where id = tests.job('paused') $$,
   $$ values (null::text, null::timestamptz) $$,
   'a resumed job is in line'
 );
@@ -50,7 +50,7 @@ select results_eq(
   'a paused job whose worker is still saving stays with that worker'
 );
 select results_eq(
-  $$ select lease_token, attempt from public.crawl_jobs where id = tests.job('paused-saving') $$,
+  $$ select lease_token, attempt from silkline.jobs where id = tests.job('paused-saving') $$,
   $$ values (tests.token('paused-saving'), 1) $$,
   'it continues under the same lease, in the same attempt'
 );
@@ -65,7 +65,7 @@ select results_eq(
   'a stopped job is pending again'
 );
 select is(
-  (select completed_at from public.crawl_jobs where id = tests.job('stopped')),
+  (select completed_at from silkline.jobs where id = tests.job('stopped')),
   null,
   'a resumed job has not ended'
 );
@@ -126,7 +126,7 @@ select results_eq(
   'a job that was scheduled is resumed'
 );
 select results_eq(
-  $$ select waits_for::text, run_after from public.crawl_jobs where id = tests.job('later') $$,
+  $$ select waits_for::text, run_after from silkline.jobs where id = tests.job('later') $$,
   $$ values ('time', now() + interval '1 hour') $$,
   'a scheduled job that has not started stays scheduled'
 );
@@ -138,7 +138,7 @@ select results_eq(
   'a job in backoff that was paused is resumed'
 );
 select results_eq(
-  $$ select waits_for::text, run_after, retry_count from public.crawl_jobs where id = tests.job('processing') $$,
+  $$ select waits_for::text, run_after, retry_count from silkline.jobs where id = tests.job('processing') $$,
   $$ values (null::text, now(), 1) $$,
   'it runs now, not after the backoff, and keeps its count of retries'
 );

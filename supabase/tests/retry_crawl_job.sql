@@ -22,7 +22,7 @@ from (
     ('cancel', 'cancelled'),
     ('cancel', 'cancelled-saving')
 ) as button (verb, name);
-select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+select tests.age(job.idempotency_key, '1 minute') from silkline.jobs as job;
 
 create function pg_temp.retry(p_name text, p_urls text default 'failed')
   returns table (id uuid, status text)
@@ -74,7 +74,7 @@ select results_eq(
 select results_eq(
   $$
     select retry_count, running_seconds, progress_percentage::integer, error_code, error_message, started_at, completed_at, lease_token, run_after
-    from public.crawl_jobs
+    from silkline.jobs
     where id = tests.job('failed')
   $$,
   $$ values (0, 0::real, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::uuid, now()) $$,
@@ -128,15 +128,15 @@ select throws_ok(
 
 select pg_temp.retry('completed', 'all');
 select is(
-  (select running_seconds from public.crawl_jobs where id = tests.job('completed')),
+  (select running_seconds from silkline.jobs where id = tests.job('completed')),
   0::real,
   'a job that starts over has all its running time'
 );
 
 -- A failed URL that was never requested has been refunded already
 
-delete from public.crawl_jobs where idempotency_key not in ('cancelled', 'nobodys') or idempotency_key is null;
-update public.crawl_jobs set run_after = now() + interval '1 day', waits_for = 'time' where id = tests.job('nobodys');
+delete from silkline.jobs where idempotency_key not in ('cancelled', 'nobodys') or idempotency_key is null;
+update silkline.jobs set run_after = now() + interval '1 day', waits_for = 'time' where id = tests.job('nobodys');
 select tests.claimed_job('given-up', 'ann', '{"max_pages": 4}');
 select tests.checkpoint(
   'given-up',
@@ -154,11 +154,11 @@ select tests.checkpoint(
 select public.complete_crawl_job(tests.token('given-up'));
 select pg_temp.retry('given-up');
 select is(
-  (select pages_spent from public.crawl_states where job_id = tests.job('given-up')),
+  (select pages_spent from silkline.states where job_id = tests.job('given-up')),
   1,
   'a retry refunds what the failed URLs cost, and no more'
 );
-delete from public.crawl_jobs where id = tests.job('given-up');
+delete from silkline.jobs where id = tests.job('given-up');
 
 -- Only the URLs that failed
 
@@ -169,7 +169,7 @@ select results_eq(
   'a completed job with failed URLs can be retried'
 );
 select results_eq(
-  $$ select url, status::text, attempts::integer, last_error from public.crawl_tasks where job_id = tests.job('mixed') order by url $$,
+  $$ select url, status::text, attempts::integer, last_error from silkline.tasks where job_id = tests.job('mixed') order by url $$,
   $$
     values
       ('https://else.example/', 'skipped', 0, null::text),
@@ -181,7 +181,7 @@ select results_eq(
   'only the URLs that failed are pending again'
 );
 select results_eq(
-  $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('mixed') $$,
+  $$ select total_pending, total_done, total_error, total_skipped, pages_spent from silkline.states where job_id = tests.job('mixed') $$,
   $$ values (1, 1, 0, 3, 2) $$,
   'the failed URLs are refunded to the budget'
 );
@@ -193,19 +193,19 @@ select is(
   'a failed URL is leased again'
 );
 select public.release_crawl_job(tests.token('mixed-2'));
-delete from public.crawl_jobs where id = tests.job('mixed');
+delete from silkline.jobs where id = tests.job('mixed');
 
 -- All URLs
 
 select pg_temp.run('over');
 select results_eq($$ select status from pg_temp.retry('over', 'all') $$, $$ values ('pending') $$, 'a completed job starts over with all its URLs');
 select results_eq(
-  $$ select url, skip_reason from public.crawl_tasks where job_id = tests.job('over') and status <> 'pending' $$,
+  $$ select url, skip_reason from silkline.tasks where job_id = tests.job('over') and status <> 'pending' $$,
   $$ values ('https://else.example/', 'out_of_scope') $$,
   'every URL is pending again except those that were out of scope'
 );
 select results_eq(
-  $$ select total_pending, total_done, total_error, total_skipped, pages_spent from public.crawl_states where job_id = tests.job('over') $$,
+  $$ select total_pending, total_done, total_error, total_skipped, pages_spent from silkline.states where job_id = tests.job('over') $$,
   $$ values (4, 0, 0, 1, 0) $$,
   'the whole budget is available again'
 );
@@ -226,14 +226,14 @@ select results_eq(
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''over''))');
 select tests.claimed_job('big', 'ann');
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''big''))');
-update public.crawl_states set total_error = 100001 where job_id = tests.job('big');
+update silkline.states set total_error = 100001 where job_id = tests.job('big');
 select throws_ok(
   $$ select pg_temp.retry('big') $$,
   'PT422',
   format('job %s has 100001 URLs to retry, more than 100000', tests.job('big')),
   'a retry of too many URLs is refused'
 );
-update public.crawl_states set total_error = 0 where job_id = tests.job('big');
+update silkline.states set total_error = 0 where job_id = tests.job('big');
 select throws_ok(
   $$ select pg_temp.retry('big', 'some') $$,
   'PT422',

@@ -22,7 +22,7 @@ from (
     ('cancel', 'cancelled'),
     ('cancel', 'cancelled-saving')
 ) as button (verb, name);
-select tests.age(job.idempotency_key, '1 minute') from public.crawl_jobs as job;
+select tests.age(job.idempotency_key, '1 minute') from silkline.jobs as job;
 
 create function pg_temp.stop(p_name text)
   returns table (id uuid, status text)
@@ -52,11 +52,11 @@ select results_eq(
   'a running job is stopped'
 );
 select is_empty(
-  $$ select idempotency_key from public.crawl_jobs where idempotency_key in ('pending', 'paused', 'processing') and completed_at is distinct from now() $$,
+  $$ select idempotency_key from silkline.jobs where idempotency_key in ('pending', 'paused', 'processing') and completed_at is distinct from now() $$,
   'a stopped job has ended now'
 );
 select is(
-  (select lease_token from public.crawl_jobs where id = tests.job('processing') and lease_check_at is not null),
+  (select lease_token from silkline.jobs where id = tests.job('processing') and lease_check_at is not null),
   tests.token('processing'),
   'its lease continues until the worker releases it'
 );
@@ -115,7 +115,7 @@ select results_eq(
   $$ values ('"stopped"'::jsonb) $$,
   'the service stops any job'
 );
-delete from public.crawl_jobs where id = tests.job('nobodys');
+delete from silkline.jobs where id = tests.job('nobodys');
 select tests.enqueue('nobodys');
 select tests.enqueue('open', 'ann');
 

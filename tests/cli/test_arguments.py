@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silkline.cli.arguments import add_scheme
+from silkline.cli.arguments import add_scheme, use_ascii_hosts
 from tests.support.user import User
 
 # Nothing listens there: a command that reached the network would exit with 3.
@@ -27,6 +27,21 @@ UNREACHABLE = {'SUPABASE_URL': 'http://127.0.0.1:9', 'SUPABASE_SECRET_KEY': 'x'}
 )
 def test_a_host_without_a_scheme_gets_one(typed: str, url: str) -> None:
     assert add_scheme(typed) == url
+
+
+def test_every_url_of_a_job_is_sent_with_its_host_in_ascii() -> None:
+    assert use_ascii_hosts(
+        {
+            'url': 'https://bücher.example/ü',
+            'urls': ['https://EXAMPLE.com:443/', 7],
+            'scope': 'host',
+        }
+    ) == {
+        'url': 'https://xn--bcher-kva.example/ü',
+        'urls': ['https://example.com/', 7],
+        'scope': 'host',
+    }
+    assert use_ascii_hosts({'url': 7, 'urls': 'all'}) == {'url': 7, 'urls': 'all'}
 
 
 @pytest.mark.parametrize('typed', ['http://', 'https:///path', 'not a url', 'htp://a.example/', ''])

@@ -244,7 +244,7 @@ def test_doctor_exits_with_1_if_something_is_broken(stack: StackProcess, user: U
     job = enqueue(user)
     claim(stack, job)
     stack.execute(
-        "update crawl_jobs set last_heartbeat = now() - interval '1 hour', "
+        "update silkline.jobs set last_heartbeat = now() - interval '1 hour', "
         "lease_check_at = now() - interval '1 hour' where id = %s",
         [job],
     )

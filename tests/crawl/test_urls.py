@@ -17,6 +17,7 @@ from silkline.crawl.urls import (
     host_of,
     join,
     key_of,
+    with_ascii_host,
 )
 
 BASE = 'https://docs.example.com/guide/intro/index.html?lang=en#top'
@@ -304,3 +305,31 @@ def test_the_host_includes_its_port_unless_it_is_the_default(url: str, host: str
 def test_ports_of_other_protocols_are_bad_and_web_ports_are_not() -> None:
     assert {0, 22, 25, 53, 110, 143, 6000, 6667, 10080} <= BAD_PORTS
     assert not {80, 443, 3000, 5000, 8000, 8080, 8443} & BAD_PORTS
+
+
+@pytest.mark.parametrize(
+    ('typed', 'url'),
+    [
+        ('https://bücher.example/ü?q=ä#ö', 'https://xn--bcher-kva.example/ü?q=ä#ö'),
+        ('https://xn--bcher-kva.example/ü', 'https://xn--bcher-kva.example/ü'),
+        ('https://BÜCHER.example', 'https://xn--bcher-kva.example'),
+        ('HTTPS://Example.COM:0443/A/../b', 'https://example.com/A/../b'),
+        ('http://example.com:8080?x', 'http://example.com:8080?x'),
+        ('https://ex%61mple.com/%61', 'https://example.com/%61'),
+        ('https://ｅｘａｍｐｌｅ.com/', 'https://example.com/'),
+        ('https://exa\u00admple.com/', 'https://example.com/'),
+        ('http://127.1/', 'http://127.0.0.1/'),
+        ('http://[::0:1]:80/', 'http://[::1]/'),
+        # The queue says what is wrong with these.
+        ('https://user:word@bücher.example/', 'https://user:word@bücher.example/'),
+        ('http://1.2.3.4.5/', 'http://1.2.3.4.5/'),
+        ('https://a b.example/', 'https://a b.example/'),
+        ('ftp://bücher.example/', 'ftp://bücher.example/'),
+        ('bücher.example', 'bücher.example'),
+        ('', ''),
+    ],
+)
+def test_the_host_of_a_typed_url_is_written_as_browsers_do_and_the_rest_kept(
+    typed: str, url: str
+) -> None:
+    assert with_ascii_host(typed) == url

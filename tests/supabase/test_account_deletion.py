@@ -57,7 +57,7 @@ def test_the_role_of_auth_may_not_write_to_the_queue(database: Database) -> None
     with database.connect('supabase_admin') as session:
         session.execute('set role supabase_auth_admin')
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            session.execute('delete from public.crawl_states')
+            session.execute('delete from silkline.states')
 
 
 def count(database: Database, table: str) -> int:

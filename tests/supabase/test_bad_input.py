@@ -568,7 +568,7 @@ def test_a_url_finished_twice_in_one_batch_counts_once(database: Database) -> No
     answer = checkpoint(database, lease.token, 2, finished=[fetched(1), fetched(1)])
 
     assert answer['drained']
-    [state] = database.query('select total_done, pages_new from crawl_states')
+    [state] = database.query('select total_done, pages_new from silkline.states')
     assert (state['total_done'], state['pages_new']) == (1, 1)
 
 
@@ -592,5 +592,5 @@ def test_a_link_that_is_not_http_is_stored_as_skipped_and_never_leased(
     answer = checkpoint(database, lease.token, 1, want=5, discovered=[found(1, url=url)])
 
     assert (answer['tasks'], answer['drained']) == ([], True)
-    [task] = database.query('select status, skip_reason from crawl_tasks')
+    [task] = database.query('select status, skip_reason from silkline.tasks')
     assert (task['status'], task['skip_reason']) == ('skipped', 'invalid_url')

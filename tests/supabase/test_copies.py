@@ -17,7 +17,7 @@ def page(number: int) -> dict[str, Any]:
 
 def ends(database: Database, job_id: UUID) -> list[tuple[str, str | None]]:
     rows = database.query(
-        'select status::text, skip_reason from public.crawl_tasks where job_id = %s order by url',
+        'select status::text, skip_reason from silkline.tasks where job_id = %s order by url',
         [job_id],
     )
     assert broken_rules(database) == []

@@ -78,7 +78,7 @@ def test_the_schedule_reaps_a_silent_lease_when_no_worker_claims(
 
 def last_event(database: Database, job_id: UUID) -> tuple[str, str, str, str]:
     [row] = database.query(
-        'select * from crawl_events where job_id = %s order by seq desc limit 1', [job_id]
+        'select * from silkline.events where job_id = %s order by seq desc limit 1', [job_id]
     )
     return row['from_status'], row['to_status'], row['actor'], row['reason']
 

@@ -121,7 +121,7 @@ def test_a_claim_stays_short_when_all_jobs_of_an_owner_wait_for_one_busy_host(
     backlog.execute('set session_replication_role = replica')
     backlog.execute(
         """
-        insert into public.crawl_jobs
+        insert into silkline.jobs
           (user_id, kind, payload, source_id, host, place, waits_for)
         select
           %s,
@@ -136,7 +136,7 @@ def test_a_claim_stays_short_when_all_jobs_of_an_owner_wait_for_one_busy_host(
         [user],
     )
     backlog.execute('reset session_replication_role')
-    backlog.execute('analyze public.crawl_jobs')
+    backlog.execute('analyze silkline.jobs')
     enqueue(unlimited, 'busy.example', user=unlimited.user())
     claim_one(unlimited)
     unlimited.call('complete_crawl_job', p_lease_token=own.token)
@@ -215,7 +215,7 @@ def test_a_job_resumed_under_its_lease_does_not_put_its_owner_over_the_limit(
     claim(database)
     database.call('resume_crawl_job', user=user, p_job_id=saving)
 
-    running = database.query("select id from crawl_jobs where status = 'processing'")
+    running = database.query("select id from silkline.jobs where status = 'processing'")
     assert [row['id'] for row in running] == [lease.job_id]
     assert broken_rules(database) == []
 
@@ -259,7 +259,7 @@ def test_jobs_that_come_due_together_take_turns_with_those_of_another(unlimited:
             user=many,
             p_run_after=datetime.now(UTC) + timedelta(hours=1),
         )
-    unlimited.query("update crawl_jobs set run_after = now() - interval '1 second'")
+    unlimited.query("update silkline.jobs set run_after = now() - interval '1 second'")
     unlimited.call('reap_crawl_jobs')
     job = enqueue(unlimited, 'single.example', user=single)
 
@@ -277,6 +277,6 @@ def test_resuming_or_retrying_a_stopped_job_counts_against_the_quota(database: D
         with pytest.raises(psycopg.Error) as refused:
             database.call(function, user=user, p_job_id=stopped)
         assert refused.value.sqlstate == 'PT429'
-    assert database.query('select status from crawl_jobs where id = %s', [stopped]) == [
+    assert database.query('select status from silkline.jobs where id = %s', [stopped]) == [
         {'status': 'stopped'}
     ]

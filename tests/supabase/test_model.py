@@ -224,8 +224,8 @@ class Queue(RuleBasedStateMachine):
         self.max_running: int | None = None
         database.query(
             """
-            truncate public.crawl_jobs, public.crawl_states, public.crawl_tasks,
-              public.crawl_pages, public.crawl_hosts, public.crawl_audits, public.crawl_events,
+            truncate silkline.jobs, silkline.states, silkline.tasks,
+              public.crawl_pages, public.crawl_hosts, public.crawl_audits, silkline.events,
               public.crawl_workers
             """
         )
@@ -746,10 +746,10 @@ class Queue(RuleBasedStateMachine):
     @rule()
     def let_time_pass(self) -> None:
         self.database.query(
-            "update public.crawl_jobs set run_after = now() where waits_for = 'time'"
+            "update silkline.jobs set run_after = now() where waits_for = 'time'"
         )
         self.database.query(
-            "update public.crawl_tasks set next_run_at = now() where status = 'pending'"
+            "update silkline.tasks set next_run_at = now() where status = 'pending'"
         )
         for job in self.jobs.values():
             job.is_later = job.is_later and job.status != 'pending'
@@ -778,11 +778,11 @@ class Queue(RuleBasedStateMachine):
                     task.status, task.skip_reason, task.attempts, task.crashes, task.losses
                   )
                 )
-                from public.crawl_tasks as task
+                from silkline.tasks as task
                 where task.job_id = job.id
               ) as tasks
-            from public.crawl_jobs as job
-            join public.crawl_states as state
+            from silkline.jobs as job
+            join silkline.states as state
               on state.job_id = job.id
             """
         )

@@ -4,7 +4,8 @@ A file whose name starts with 00_helpers is not a test: it runs first, in the sa
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -26,8 +27,9 @@ PLAN = re.compile(r'^1\.\.(\d+)')
 CREATE_PGTAP = re.compile(r'create extension (if not exists )?pgtap\b', re.IGNORECASE)
 
 
-@pytest.fixture(scope='session')
-def pgtap_template(server: Server, template: str) -> Iterator[str]:
+@contextmanager
+def with_pgtap(server: Server, template: str) -> Generator[str]:
+    """A copy of `template` that has pgTAP."""
     scripts = sorted(
         (path for path in PGTAP.glob('pgtap--*.sql') if path.name.count('--') == 1),
         key=lambda path: [int(number) for number in re.findall(r'\d+', path.name)],
@@ -46,6 +48,12 @@ def pgtap_template(server: Server, template: str) -> Iterator[str]:
         yield name
 
 
+@pytest.fixture(scope='session')
+def pgtap_template(server: Server, template: str) -> Iterator[str]:
+    with with_pgtap(server, template) as name:
+        yield name
+
+
 @pytest.fixture
 def pgtap_database(server: Server, pgtap_template: str) -> Iterator[Database]:
     with server.database(pgtap_template) as database:
@@ -54,7 +62,22 @@ def pgtap_database(server: Server, pgtap_template: str) -> Iterator[Database]:
 
 @pytest.mark.parametrize('path', TESTS, ids=lambda path: path.stem)
 def test_pgtap(pgtap_database: Database, path: Path) -> None:
-    connection = pgtap_database.connect()
+    run(pgtap_database, path)
+
+
+def test_the_schema_is_the_same_with_the_other_default_privileges(server: Server) -> None:
+    """All files run on old projects with one version of Postgres, on new ones with the others."""
+    other = 'new' if server.privileges == 'classic' else 'classic'
+    with (
+        server.template(privileges=other) as migrated,
+        with_pgtap(server, migrated) as template,
+        server.database(template) as database,
+    ):
+        run(database, ROOT / 'supabase/tests/00_schema.sql')
+
+
+def run(database: Database, path: Path) -> None:
+    connection = database.connect()
     lines: list[str] = []
     for script in (*HELPERS, path):
         lines.clear()

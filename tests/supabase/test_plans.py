@@ -24,7 +24,7 @@ set session_replication_role = replica;
 
 insert into auth.users (id) select md5('user ' || n)::uuid from generate_series(0, 99) as n;
 
-insert into public.crawl_jobs (
+insert into silkline.jobs (
   user_id, kind, payload, source_id, host, place, status, waits_for, run_after, completed_at,
   created_at, retry_count, event_seq
 )
@@ -45,15 +45,15 @@ select
   1
 from generate_series(0, 107499) as n;
 
-insert into public.crawl_states (job_id)
-select id from public.crawl_jobs where status = 'pending';
+insert into silkline.states (job_id)
+select id from silkline.jobs where status = 'pending';
 
-insert into public.crawl_events (job_id, seq, to_status, actor, reason, attempt)
-select id, 1, 'pending', 'operator', 'enqueue', 0 from public.crawl_jobs where status = 'pending';
+insert into silkline.events (job_id, seq, to_status, actor, reason, attempt)
+select id, 1, 'pending', 'operator', 'enqueue', 0 from silkline.jobs where status = 'pending';
 
 reset session_replication_role;
-analyze public.crawl_jobs;
-analyze public.crawl_states;
+analyze silkline.jobs;
+analyze silkline.states;
 """
 
 
@@ -91,7 +91,7 @@ def backlog(server: Server, template: str) -> Iterator[Database]:
     with server.database(template) as database:
         connection = database.connect('supabase_admin')
         connection.execute(BACKLOG.encode())
-        connection.execute('vacuum public.crawl_jobs')
+        connection.execute('vacuum silkline.jobs')
         connection.close()
         yield database
 
@@ -188,11 +188,11 @@ def test_a_claim_that_finds_a_blocked_job_at_the_head_reads_few_rows(
     [lease] = claim(backlog)
     [head] = backlog.query(
         """
-        update public.crawl_jobs as job
-        set host = (select holder.host from public.crawl_jobs as holder where holder.id = %s)
+        update silkline.jobs as job
+        set host = (select holder.host from silkline.jobs as holder where holder.id = %s)
         where job.id = (
           select first.id
-          from public.crawl_jobs as first
+          from silkline.jobs as first
           where first.status = 'pending'
             and first.waits_for is null
             and first.kind = 'crawl'
@@ -285,11 +285,11 @@ insert into public.crawl_pages (
 select
   job.user_id, job.source_id, md5('page ' || n)::uuid, 'https://site.example/' || n, 1, job.id, n,
   repeat('text ', 100)
-from public.crawl_jobs as job
+from silkline.jobs as job
 cross join generate_series(0, 9999) as n
 where job.id = %(job_id)s;
 
-insert into public.crawl_tasks (
+insert into silkline.tasks (
   job_id, url_key, url, depth, status, skip_reason, attempts, last_error, page_id, next_run_at
 )
 select
@@ -312,7 +312,7 @@ from generate_series(0, 99999) as n
 left join public.crawl_pages as page
   on page.url_key = md5('page ' || n)::uuid;
 
-update public.crawl_states
+update silkline.states
 set
   total_pending = 80000,
   total_done = 10000,
@@ -420,7 +420,7 @@ def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
     explained('checkpoint_crawl_job', p_batch={'seq': 2, 'discovered': [found(1)]}, **params)
     fill_frontier(database, job_id)
     database.query(
-        "update public.crawl_tasks set skip_reason = 'too_deep' where status = 'skipped'"
+        "update silkline.tasks set skip_reason = 'too_deep' where status = 'skipped'"
     )
     # The first 50 are done, the others were too deep.
     links = [
@@ -435,7 +435,7 @@ def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
     assert row['checkpoint_crawl_job']['pending'] == 80_000 + 50
     assert cost.rows_of('crawl_tasks') <= FEW
     assert cost.sorted_rows <= FEW
-    counted = database.query("select from public.crawl_tasks where skip_reason = 'too_deep'")
+    counted = database.query("select from silkline.tasks where skip_reason = 'too_deep'")
     assert len(counted) == 9990 - 50
 
 
@@ -465,7 +465,7 @@ def test_copies_of_pages_cost_one_probe_per_finished_url(database: Database) -> 
     send(4, 0, finished=[named(copy, original)])
     fill_frontier(database, job_id)
     database.query(
-        "update public.crawl_tasks set skip_reason = 'canonical',"
+        "update silkline.tasks set skip_reason = 'canonical',"
         " copy_of = md5('original of ' || url)::uuid where skip_reason = 'robots'"
     )
     held, _ = send(5, 20)
@@ -474,7 +474,7 @@ def test_copies_of_pages_cost_one_probe_per_finished_url(database: Database) -> 
     assert cost.rows_of('crawl_tasks') <= FEW
     assert cost.sorted_rows <= FEW
     copies = database.query(
-        'select from public.crawl_tasks where copy_of = %s', [page_key(database, 90_000)]
+        'select from silkline.tasks where copy_of = %s', [page_key(database, 90_000)]
     )
     assert len(copies) == 20
 
@@ -523,8 +523,8 @@ def updates_of(session: Session) -> tuple[int, int]:
     [row] = session.execute(
         """
         select
-          pg_stat_get_xact_tuples_updated('public.crawl_jobs'::regclass) as updated,
-          pg_stat_get_xact_tuples_hot_updated('public.crawl_jobs'::regclass) as hot
+          pg_stat_get_xact_tuples_updated('silkline.jobs'::regclass) as updated,
+          pg_stat_get_xact_tuples_hot_updated('silkline.jobs'::regclass) as hot
         """
     ).fetchall()
     return row['updated'], row['hot']

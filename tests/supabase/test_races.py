@@ -139,7 +139,7 @@ def test_the_same_token_claimed_twice_at_once_gets_one_job(database: Database) -
 
     assert all(answer == answers[0] for answer in answers)
     assert len(answers[0]) == 1
-    leased = database.query('select id from crawl_jobs where lease_check_at is not null')
+    leased = database.query('select id from silkline.jobs where lease_check_at is not null')
     assert [row['id'] for row in leased] == answers[0]
 
 
@@ -433,7 +433,7 @@ def test_two_reapers_reap_each_lease_once(database: Database) -> None:
         reaped += more
 
     assert Counter(reaped) == dict.fromkeys((lease.job_id for lease in leases), 1)
-    counts = database.query('select distinct status, retry_count from crawl_jobs')
+    counts = database.query('select distinct status, retry_count from silkline.jobs')
     assert [(row['status'], row['retry_count']) for row in counts] == [('pending', 1)]
     assert broken_rules(database) == []
 
@@ -480,7 +480,7 @@ def test_a_lease_that_falls_silent_after_a_late_heartbeat_is_reaped(
     postponed = database.query(
         """
         select lease_check_at = last_heartbeat + make_interval(secs => stale_after_seconds) as right
-        from crawl_jobs, crawl_settings
+        from silkline.jobs, crawl_settings
         """
     )
     assert [row['right'] for row in postponed] == [True]
@@ -602,7 +602,7 @@ def test_the_same_checkpoint_sent_twice_at_once_counts_once(database: Database) 
     answers = at_once(*(partial(send, service(database)) for _ in range(4)))
 
     assert all(answer == answers[0] for answer in answers)
-    [state] = database.query('select * from crawl_states')
+    [state] = database.query('select * from silkline.states')
     assert (state['seq'], state['total_done'], state['total_skipped']) == (2, 1, 1)
     assert state['pages_new'] == 1
     assert broken_rules(database) == []
@@ -621,7 +621,7 @@ def test_a_pause_that_waited_for_a_checkpoint_reaches_the_next_one(database: Dat
 
     answer = checkpoint(database, lease.token, 3, want=5, finished=[fetched(3)])
     assert (answer['command'], answer['tasks']) == ('pause', [])
-    [state] = database.query('select total_done from crawl_states')
+    [state] = database.query('select total_done from silkline.states')
     assert state['total_done'] == 2
 
 
@@ -640,7 +640,7 @@ def test_a_checkpoint_that_waited_for_a_pause_saves_and_leases_nothing(
         answer = checkpointing.result(SECONDS_FOR_A_RACE)
 
     assert (answer['command'], answer['tasks']) == ('pause', [])
-    [state] = database.query('select total_done, total_in_progress from crawl_states')
+    [state] = database.query('select total_done, total_in_progress from silkline.states')
     assert (state['total_done'], state['total_in_progress']) == (1, 0)
     assert broken_rules(database) == []
 
@@ -724,7 +724,7 @@ def test_concurrent_enqueues_fill_the_quota_exactly(database: Database) -> None:
     answers = at_once(*(partial(enqueue_three, session) for session in sessions))
 
     assert Counter(itertools.chain(*answers)) == {None: 5, 'PT429': 13}
-    [row] = database.query('select count(*) from crawl_jobs')
+    [row] = database.query('select count(*) from silkline.jobs')
     assert row['count'] == 5
 
 
@@ -740,7 +740,7 @@ def test_concurrent_bulk_enqueues_are_all_or_nothing_at_the_quota(database: Data
     answers = at_once(*(partial(enqueue_bulk, session) for session in sessions))
 
     assert Counter(answers) == {None: 2, 'PT429': 3}
-    [row] = database.query('select count(*) from crawl_jobs')
+    [row] = database.query('select count(*) from silkline.jobs')
     assert row['count'] == 6
 
 
@@ -764,7 +764,7 @@ def test_concurrent_enqueues_with_the_same_idempotency_key_create_one_job(
     answers = at_once(*(partial(enqueue_once, session) for session in sessions))
 
     assert len(set(answers)) == 1
-    [row] = database.query('select count(*) from crawl_jobs')
+    [row] = database.query('select count(*) from silkline.jobs')
     assert row['count'] == 1
 
 
@@ -862,13 +862,13 @@ def test_all_calls_at_once_break_no_rule_and_lose_no_job(
             with session.transaction():
                 session.execute(
                     """
-                    update public.crawl_jobs
+                    update silkline.jobs
                     set
                       last_heartbeat = now() - interval '1 hour',
                       lease_check_at = now() - interval '58 minutes'
                     where id in (
                       select id
-                      from public.crawl_jobs
+                      from silkline.jobs
                       where lease_check_at is not null
                       limit 2
                       for update skip locked
@@ -896,7 +896,7 @@ def test_all_calls_at_once_break_no_rule_and_lose_no_job(
     database.call('maintain_crawl_queue')
     deadline = time.monotonic() + SECONDS_FOR_A_RACE
     while time.monotonic() < deadline:
-        database.query("update crawl_jobs set run_after = now() where waits_for = 'time'")
+        database.query("update silkline.jobs set run_after = now() where waits_for = 'time'")
         leases = claim(database, 10)
         if not leases:
             break
@@ -918,7 +918,7 @@ def test_all_calls_at_once_break_no_rule_and_lose_no_job(
     left = database.query(
         """
         select id, status, waits_for
-        from crawl_jobs
+        from silkline.jobs
         where status not in ('completed', 'failed', 'cancelled')
         """
     )

@@ -77,7 +77,7 @@ def test_a_runner_killed_at_twenty_moments_repeats_only_its_open_pages(
             [runner] = worker.wait_for_runners(1)
             os.kill(runner, signal.SIGKILL)
             queue.wait_for('pending', job)
-            queue.stack.execute('update crawl_jobs set run_after = now() where id = %s', [job])
+            queue.stack.execute('update silkline.jobs set run_after = now() where id = %s', [job])
         site.answer_all()
         queue.wait_for('completed', job)
         queue.assert_complete_once(job, pages=PAGES)

@@ -178,7 +178,7 @@ def test_a_killed_runner_without_retries_left_fails_its_job_at_once(
 
         def seconds_to_fail() -> float:
             job = queue.enqueue(**STUCK)
-            queue.stack.execute('update crawl_jobs set max_retries = 0 where id = %s', [job])
+            queue.stack.execute('update silkline.jobs set max_retries = 0 where id = %s', [job])
             queue.wait_for_pages(3, job)
             [runner] = worker.runners()
             killed_at = time.monotonic()
@@ -293,7 +293,7 @@ def test_another_worker_takes_the_jobs_of_a_killed_one_once_they_are_stale(
             wait_until(lambda: is_gone(runners), what='the runners to end')
             assert queue.status(crawl.job) == 'processing'
             queue.stack.execute(
-                "update crawl_jobs set last_heartbeat = now() - interval '1 hour',"
+                "update silkline.jobs set last_heartbeat = now() - interval '1 hour',"
                 " lease_check_at = now() - interval '58 minutes' where id = %s",
                 [crawl.job],
             )
@@ -351,13 +351,13 @@ def test_a_job_that_cannot_be_read_fails_and_delays_no_other(queue: Queue, direc
     queue.stack.rpc('enqueue_crawl_job', p_kind='bulky', p_payload={})
     # A few bytes in the database, but as JSON more digits than Python accepts.
     queue.stack.execute(
-        "update crawl_jobs set payload = %s where kind = 'bulky'", ['{"size": 1e5000}']
+        "update silkline.jobs set payload = %s where kind = 'bulky'", ['{"size": 1e5000}']
     )
     second = queue.enqueue(**SHORT)
     with run_worker(queue, directory) as worker:
         queue.wait_for('completed', first, second)
         assert not worker.has_ended
-    [row] = queue.rows("select status, error_code from crawl_jobs where kind = 'bulky'")
+    [row] = queue.rows("select status, error_code from silkline.jobs where kind = 'bulky'")
     assert row == {'status': 'failed', 'error_code': 'payload'}
     assert [queue.job(job)['attempt'] for job in (first, second)] == [1, 1]
 

@@ -22,14 +22,19 @@ T = TypeVar('T')
 
 TABLES = (
     'public.crawl_settings',
-    'public.crawl_jobs',
-    'public.crawl_states',
-    'public.crawl_tasks',
+    'silkline.jobs',
+    'silkline.states',
+    'silkline.tasks',
     'public.crawl_pages',
     'public.crawl_hosts',
     'public.crawl_audits',
-    'public.crawl_events',
+    'silkline.events',
     'public.crawl_workers',
+    'silkline.deleted_jobs',
+    'silkline.deleted_accounts',
+    'silkline.spent_tokens',
+    'silkline.lines',
+    'silkline.quota_uses',
     'realtime.messages',
 )
 SECONDS_FOR_A_RACE = 30.0
@@ -94,7 +99,7 @@ def heartbeat(database: Database, lease: Lease) -> str:
 
 
 def job_row(database: Database, job_id: UUID) -> DictRow:
-    [row] = database.query('select * from public.crawl_jobs where id = %s', [job_id])
+    [row] = database.query('select * from silkline.jobs where id = %s', [job_id])
     return row
 
 
@@ -135,10 +140,10 @@ def silence(database: Database, *tokens: UUID) -> None:
     """Age leases as if their workers had sent no heartbeat for an hour."""
     database.query(
         """
-        update public.crawl_jobs
+        update silkline.jobs
         set
           last_heartbeat = now() - interval '1 hour',
-          lease_check_at = now() - interval '58 minutes'
+          lease_check_at = now()
         where lease_token = any (%s)
           and lease_check_at is not null
         """,
@@ -214,7 +219,7 @@ with task_counts as (
     count(*) filter (where task.status = 'skipped') as skipped,
     count(*) filter (where task.status = 'in_progress' and task.crashes > 0) as suspects_in_flight,
     count(*) filter (where task.status in ('pending', 'in_progress') and task.attempts > 0) as begun
-  from public.crawl_tasks as task
+  from silkline.tasks as task
   group by task.job_id
 ),
 chain as (
@@ -223,11 +228,13 @@ chain as (
     lag(event.to_status) over (partition by event.job_id order by event.seq) as before,
     row_number() over (partition by event.job_id order by event.seq) as nth,
     lead(event.seq) over (partition by event.job_id order by event.seq) is null as is_last
-  from public.crawl_events as event
+  from silkline.events as event
 )
 select format('the counters of job %s differ from its rows: %s / %s', state.job_id, state, counted)
   as broken
-from public.crawl_states as state
+from silkline.states as state
+join silkline.jobs as job
+  on job.id = state.job_id
 left join task_counts as counted
   on counted.job_id = state.job_id
 where (
@@ -246,25 +253,26 @@ where (
 
 union all
 select format('job %s has no state', job.id)
-from public.crawl_jobs as job
-where not exists (select from public.crawl_states as state where state.job_id = job.id)
+from silkline.jobs as job
+where not exists (select from silkline.states as state where state.job_id = job.id)
 
 union all
 select format('there are URLs or events of job %s, which does not exist', orphan.job_id)
 from (
-  select job_id from public.crawl_tasks
+  select job_id from silkline.tasks
   union
-  select job_id from public.crawl_events
+  select job_id from silkline.events
 ) as orphan
-where not exists (select from public.crawl_jobs as job where job.id = orphan.job_id)
+where not exists (select from silkline.jobs as job where job.id = orphan.job_id)
+  and not exists (select from silkline.deleted_jobs as job where job.job_id = orphan.job_id)
 
 union all
 select format('URL %s of job %s is leased to an ended token', task.url_key, task.job_id)
-from public.crawl_tasks as task
+from silkline.tasks as task
 where task.lease_token is not null
   and not exists (
     select
-    from public.crawl_jobs as job
+    from silkline.jobs as job
     where job.id = task.job_id
       and job.lease_token = task.lease_token
       and job.lease_check_at is not null
@@ -281,8 +289,8 @@ select format(
   'job %s has spent %s of %s pages, and begun %s',
   job.id, state.pages_spent, job.payload -> 'max_pages', counted.begun
 )
-from public.crawl_jobs as job
-join public.crawl_states as state
+from silkline.jobs as job
+join silkline.states as state
   on state.job_id = job.id
 left join task_counts as counted
   on counted.job_id = job.id
@@ -291,13 +299,13 @@ where state.pages_spent not between coalesce(counted.begun, 0)
 
 union all
 select format('URL %s of job %s is a suspect but was never leased', task.url_key, task.job_id)
-from public.crawl_tasks as task
+from silkline.tasks as task
 where task.crashes > 0
   and task.attempts = 0
 
 union all
 select format('host %s has %s leased jobs', job.host, count(*))
-from public.crawl_jobs as job
+from silkline.jobs as job
 cross join public.crawl_settings as settings
 where job.lease_check_at is not null
 group by job.host, settings.max_jobs_per_host
@@ -305,7 +313,7 @@ having count(*) > settings.max_jobs_per_host
 
 union all
 select format('user %s runs %s jobs', job.user_id, count(*))
-from public.crawl_jobs as job
+from silkline.jobs as job
 cross join public.crawl_settings as settings
 where job.status = 'processing'
   and job.user_id is not null
@@ -314,11 +322,11 @@ having count(*) > settings.max_running_jobs_per_user
 
 union all
 select format('job %s waits for its host, which has no other job', job.id)
-from public.crawl_jobs as job
+from silkline.jobs as job
 where job.waits_for = 'host'
   and not exists (
     select
-    from public.crawl_jobs as other
+    from silkline.jobs as other
     where other.host = job.host
       and (
         other.lease_check_at is not null
@@ -328,26 +336,26 @@ where job.waits_for = 'host'
 
 union all
 select format('job %s waits for its owner, who is below the limit', job.id)
-from public.crawl_jobs as job
+from silkline.jobs as job
 cross join public.crawl_settings as settings
 where job.waits_for = 'owner'
   and not exists (
     select
-    from public.crawl_jobs as other
+    from silkline.jobs as other
     where other.user_id = job.user_id
       and other.status = 'pending'
       and other.waits_for is null
   )
   and (
     select count(*)
-    from public.crawl_jobs as other
+    from silkline.jobs as other
     where other.user_id = job.user_id
       and other.lease_check_at is not null
   ) >= settings.max_running_jobs_per_user is not true
 
 union all
 select format('job %s is in line before its time', job.id)
-from public.crawl_jobs as job
+from silkline.jobs as job
 where job.status = 'pending'
   and job.waits_for is null
   and job.run_after > now()
@@ -360,7 +368,7 @@ where chain.seq <> chain.nth
 
 union all
 select format('the history of job %s does not end in its status', job.id)
-from public.crawl_jobs as job
+from silkline.jobs as job
 left join chain
   on chain.job_id = job.id
   and chain.is_last

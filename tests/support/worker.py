@@ -148,7 +148,7 @@ class Queue:
         return self.stack.rpc('crawl_progress', p_job_id=job)
 
     def job(self, job: str) -> dict[str, Any]:
-        [row] = self.rows('select * from crawl_jobs where id = %s', [job])
+        [row] = self.rows('select * from silkline.jobs where id = %s', [job])
         return row
 
     def status(self, job: str) -> str:
@@ -156,7 +156,7 @@ class Queue:
 
     def wait_for(self, status: str, *jobs: str, seconds: float = 60) -> None:
         """Wait until all jobs have this status; reconnect if a test has broken the connection."""
-        query = 'select from crawl_jobs where id = any (%s::uuid[]) and status = %s'
+        query = 'select from silkline.jobs where id = any (%s::uuid[]) and status = %s'
 
         def have_status() -> bool:
             try:
@@ -176,7 +176,7 @@ class Queue:
     def finished(self, job: str) -> dict[str, Any]:
         """The attempt and the time of each finished page, by its key."""
         rows = self.rows(
-            'select url_key, attempts, finished_at from crawl_tasks'
+            'select url_key, attempts, finished_at from silkline.tasks'
             " where job_id = %s and status = 'done'",
             [job],
         )
@@ -205,7 +205,7 @@ class Queue:
         ) == (0, 0, 0)
 
     def clear(self) -> None:
-        for row in self.rows('select id from crawl_jobs where status::text = any (%s)', [OPEN]):
+        for row in self.rows('select id from silkline.jobs where status::text = any (%s)', [OPEN]):
             self.control(str(row['id']), 'cancel')
 
     def rows(self, query: str, params: Sequence[object] = ()) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def crawl(
 def tasks(queue: Queue, job: str) -> dict[str, dict[str, Any]]:
     rows = queue.rows(
         'select url, status::text, skip_reason::text, http_status, last_error, crashes'
-        ' from crawl_tasks where job_id = %s',
+        ' from silkline.tasks where job_id = %s',
         [job],
     )
     return {row['url']: row for row in rows}

@@ -103,7 +103,7 @@ def test_a_job_gives_its_slot_back_during_a_long_backoff(queue: Queue, count: in
         )
         assert queue.job(job)['retry_count'] == 0
         [wait] = queue.rows(
-            'select extract(epoch from run_after - now())::float as seconds from crawl_jobs'
+            'select extract(epoch from run_after - now())::float as seconds from silkline.jobs'
             ' where id = %s',
             [job],
         )
@@ -229,10 +229,10 @@ def let_time_pass(queue: Queue, job: str, site: Site) -> None:
     for query, key in (
         ('update crawl_hosts set backoff_until = now() where host = %s', host),
         (
-            "update crawl_tasks set next_run_at = now() where job_id = %s and status = 'pending'",
+            "update silkline.tasks set next_run_at = now() where job_id = %s and status = 'pending'",
             job,
         ),
-        ('update crawl_jobs set run_after = now() where id = %s', job),
+        ('update silkline.jobs set run_after = now() where id = %s', job),
     ):
         queue.stack.execute(query, [key])
 

@@ -57,11 +57,10 @@ comment on function silkline.owner_for(uuid) is
 
 revoke execute on function silkline.owner_for(uuid) from public, anon, authenticated;
 
--- Raise if the owner has more open jobs than allowed. It is called after the write, which
--- raising rolls back. Calls of one owner run one at a time, so that two of them cannot both
--- use the last free place. Counting stops past the limit, so the cost does not grow with the
--- table. Jobs of the service itself have no quota.
-create function silkline.check_open_jobs_quota(p_user_id uuid)
+-- Refuse new open jobs of an owner beyond the limit, before anything is written. Calls of one owner
+-- run one at a time, so that two of them cannot both use the last free place. Counting stops past the
+-- limit, so the cost does not grow with the table. Jobs of the service itself have no quota.
+create function silkline.check_open_jobs_quota(p_owner_id uuid, p_new integer)
   returns void
   language plpgsql
   volatile
@@ -74,18 +73,18 @@ declare
     from public.crawl_settings as settings
   );
 begin
-  if v_max is null or p_user_id is null then
+  if v_max is null or p_owner_id = '00000000-0000-0000-0000-000000000000' then
     return;
   end if;
 
-  perform pg_advisory_xact_lock(hashtextextended('enqueue ' || p_user_id, 0));
+  perform silkline.lock('enqueue', p_owner_id::text);
 
-  if v_max < (
+  if v_max < p_new + (
     select count(*)
     from (
       select
-      from public.crawl_jobs as job
-      where job.user_id = p_user_id
+      from silkline.jobs as job
+      where job.owner_id = p_owner_id
         and job.status in ('pending', 'processing', 'paused')
       limit v_max + 1
     ) as open
@@ -97,13 +96,28 @@ begin
 end
 $$;
 
-comment on function silkline.check_open_jobs_quota(uuid) is
-  'Raise PT429 if an owner has more open jobs than allowed.';
+comment on function silkline.check_open_jobs_quota(uuid, integer) is
+  'Raise PT429 if new jobs would exceed an owner''s limit of open jobs.';
 
-revoke execute on function silkline.check_open_jobs_quota(uuid) from public, anon, authenticated;
+revoke execute on function silkline.check_open_jobs_quota(uuid, integer)
+  from public, anon, authenticated;
 
--- Raise if the owner has enqueued more jobs in a day than allowed; like check_open_jobs_quota.
-create function silkline.check_daily_quota(p_user_id uuid)
+-- What owners have enqueued and retried, by the hour, for the quota of a day.
+create table silkline.quota_uses (
+  owner_id uuid,
+  hour timestamptz,
+  jobs integer not null,
+  primary key (owner_id, hour)
+);
+alter table silkline.quota_uses enable row level security;
+
+comment on table silkline.quota_uses is
+  'How many jobs each owner has enqueued or retried in each hour; kept for two days.';
+
+revoke all on silkline.quota_uses from anon, authenticated, service_role;
+
+-- Refuse new or retried jobs of an owner beyond the limit of a day, or count them.
+create function silkline.spend_daily_quota(p_owner_id uuid, p_new integer)
   returns void
   language plpgsql
   volatile
@@ -116,35 +130,42 @@ declare
     from public.crawl_settings as settings
   );
 begin
-  if v_max is null or p_user_id is null then
+  if v_max is null or p_owner_id = '00000000-0000-0000-0000-000000000000' then
     return;
   end if;
 
-  if v_max < (
-    select count(*)
-    from (
-      select
-      from public.crawl_jobs as job
-      where job.user_id = p_user_id
-        and job.created_at > now() - interval '1 day'
-      limit v_max + 1
-    ) as recent
+  perform silkline.lock('enqueue', p_owner_id::text);
+
+  if v_max < p_new + (
+    select coalesce(sum(spent.jobs), 0)
+    from silkline.quota_uses as spent
+    where spent.owner_id = p_owner_id
+      and spent.hour > now() - interval '1 day'
   ) then
     raise sqlstate 'PT429' using
-      message = format('this would exceed the limit of %s new jobs per user in 24 hours', v_max),
+      message = format(
+        'this would exceed the limit of %s new or retried jobs per user in 24 hours',
+        v_max
+      ),
       hint = 'Try again later, or ask the operator for a higher limit.';
   end if;
+
+  insert into silkline.quota_uses as spent (owner_id, hour, jobs)
+  values (p_owner_id, date_trunc('hour', now()), p_new)
+  on conflict (owner_id, hour) do update
+  set jobs = spent.jobs + excluded.jobs;
 end
 $$;
 
-comment on function silkline.check_daily_quota(uuid) is
-  'Raise PT429 if an owner has enqueued more jobs in a day than allowed.';
+comment on function silkline.spend_daily_quota(uuid, integer) is
+  'Count new or retried jobs; raise PT429 if they exceed an owner''s limit of a day.';
 
-revoke execute on function silkline.check_daily_quota(uuid) from public, anon, authenticated;
+revoke execute on function silkline.spend_daily_quota(uuid, integer)
+  from public, anon, authenticated;
 
 -- The caller's job. Another user's job gets the same answer as a job that does not exist.
 create function silkline.own_job(p_job_id uuid)
-  returns public.crawl_jobs
+  returns silkline.jobs
   language plpgsql
   stable
   security invoker
@@ -153,7 +174,7 @@ as $$
 declare
   v_owner_id constant uuid := silkline.owner_for(null);
   v_is_service constant boolean := silkline.is_service();
-  v_job public.crawl_jobs;
+  v_job silkline.jobs;
 begin
   if p_job_id is null then
     raise sqlstate 'PT400' using
@@ -163,7 +184,7 @@ begin
 
   select job.*
   into v_job
-  from public.crawl_jobs as job
+  from silkline.jobs as job
   where job.id = p_job_id
     and (v_is_service or job.user_id = v_owner_id);
 
@@ -184,7 +205,7 @@ revoke execute on function silkline.own_job(uuid) from public, anon, authenticat
 
 -- The caller's job, locked, as it is once the lock is acquired.
 create function silkline.lock_own_job(p_job_id uuid)
-  returns public.crawl_jobs
+  returns silkline.jobs
   language plpgsql
   volatile
   security invoker
@@ -192,7 +213,7 @@ create function silkline.lock_own_job(p_job_id uuid)
 as $$
 begin
   perform
-  from public.crawl_jobs as job
+  from silkline.jobs as job
   where job.id = (silkline.own_job(p_job_id)).id
   for no key update;
 

@@ -11,7 +11,7 @@ create function silkline.explain_job(p_job_id uuid)
   set search_path = ''
 as $$
 declare
-  v_job constant public.crawl_jobs := silkline.own_job(p_job_id);
+  v_job constant silkline.jobs := silkline.own_job(p_job_id);
   v_settings public.crawl_settings;
   v_reasons jsonb := '[]'::jsonb;
   v_ahead bigint;
@@ -56,7 +56,7 @@ begin
     end if;
 
     if v_job.user_id is not null and v_settings.max_running_jobs_per_user is not null then
-      v_running := silkline.count_leases(v_job.user_id);
+      v_running := silkline.count_leases(v_job.owner_id);
 
       if v_running >= v_settings.max_running_jobs_per_user then
         v_reasons := v_reasons || jsonb_build_object(
@@ -86,7 +86,7 @@ begin
       into v_ahead
       from (
         select
-        from public.crawl_jobs as other
+        from silkline.jobs as other
         where other.status = 'pending'
           and other.waits_for is null
           and other.kind = v_job.kind

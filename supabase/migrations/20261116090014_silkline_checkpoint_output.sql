@@ -5,7 +5,7 @@
 -- counts against the budget here. Suspects of a crash come last, each alone; they have been
 -- counted already.
 create function silkline.lease_tasks(
-  p_job public.crawl_jobs,
+  p_job silkline.jobs,
   p_seq integer,
   p_want integer,
   p_budget integer,
@@ -24,7 +24,7 @@ begin
   -- While a suspect is leased alone, nothing else is leased.
   if p_in_progress = 1 and exists (
     select
-    from public.crawl_tasks as suspect
+    from silkline.tasks as suspect
     where suspect.job_id = p_job.id
       and suspect.status = 'in_progress'
       and suspect.crashes > 0
@@ -36,7 +36,7 @@ begin
   -- By ctid: linear under every plan, whatever the statistics say. Under the lock of the job its
   -- rows do not move.
   with handed_out as (
-    update public.crawl_tasks as task
+    update silkline.tasks as task
     set
       status = 'in_progress',
       lease_token = p_job.lease_token,
@@ -48,7 +48,7 @@ begin
         from (
           (
             select next.ctid as place, next.next_run_at
-            from public.crawl_tasks as next
+            from silkline.tasks as next
             where next.job_id = p_job.id
               and next.status = 'pending'
               and next.crashes = 0
@@ -60,7 +60,7 @@ begin
           union all
           (
             select again.ctid as place, again.next_run_at
-            from public.crawl_tasks as again
+            from silkline.tasks as again
             where again.job_id = p_job.id
               and again.status = 'pending'
               and again.crashes = 0
@@ -81,7 +81,7 @@ begin
   from handed_out;
 
   if v_leased = 0 and p_in_progress = 0 and p_want > 0 then
-    update public.crawl_tasks as task
+    update silkline.tasks as task
     set
       status = 'in_progress',
       lease_token = p_job.lease_token,
@@ -90,7 +90,7 @@ begin
     where task.job_id = p_job.id
       and task.url_key = (
         select suspect.url_key
-        from public.crawl_tasks as suspect
+        from silkline.tasks as suspect
         where suspect.job_id = p_job.id
           and suspect.status = 'pending'
           and suspect.crashes > 0
@@ -105,17 +105,17 @@ begin
 end
 $$;
 
-comment on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer) is
+comment on function silkline.lease_tasks(silkline.jobs, integer, integer, integer, integer) is
   'Lease the next URLs of a job to its worker.';
 
 revoke execute
-  on function silkline.lease_tasks(public.crawl_jobs, integer, integer, integer, integer)
+  on function silkline.lease_tasks(silkline.jobs, integer, integer, integer, integer)
   from public, anon, authenticated;
 
 -- The URLs that one batch leased and that are still in flight. Each comes with the validators of
 -- its stored page, so that the crawl can send a conditional request, and with the options that
 -- page was made with: under other options its validators must not be used.
-create function silkline.tasks_of_batch(p_job public.crawl_jobs, p_seq integer)
+create function silkline.tasks_of_batch(p_job silkline.jobs, p_seq integer)
   returns jsonb
   language plpgsql
   stable
@@ -139,7 +139,7 @@ begin
       ),
       '[]'
     )
-    from public.crawl_tasks as task
+    from silkline.tasks as task
     -- lateral and limit: one probe of the unique index per URL, even if the table was small when
     -- the plan was made.
     left join lateral (
@@ -148,8 +148,7 @@ begin
         latest.last_modified,
         latest.metadata ->> 'made_with' as made_with
       from public.crawl_pages as latest
-      where coalesce(latest.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-          = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+      where latest.owner_id = p_job.owner_id
         and latest.source_id = p_job.source_id
         and latest.url_key = task.url_key
         and latest.is_latest
@@ -164,16 +163,16 @@ begin
 end
 $$;
 
-comment on function silkline.tasks_of_batch(public.crawl_jobs, integer) is
+comment on function silkline.tasks_of_batch(silkline.jobs, integer) is
   'The URLs that a checkpoint leased, as its answer lists them.';
 
-revoke execute on function silkline.tasks_of_batch(public.crawl_jobs, integer)
+revoke execute on function silkline.tasks_of_batch(silkline.jobs, integer)
   from public, anon, authenticated;
 
 -- The links of the stored pages of these URLs, in this order; an empty list where no page is
 -- stored. Returns as many pages as fit into about 4 MB, at least one; the crawl asks again for
 -- the others.
-create function silkline.stored_links(p_job public.crawl_jobs, p_keys jsonb)
+create function silkline.stored_links(p_job silkline.jobs, p_keys jsonb)
   returns jsonb
   language plpgsql
   stable
@@ -198,8 +197,7 @@ begin
     left join lateral (
       select latest.links
       from public.crawl_pages as latest
-      where coalesce(latest.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-          = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+      where latest.owner_id = p_job.owner_id
         and latest.source_id = p_job.source_id
         and latest.url_key = wanted.url_key
         and latest.is_latest
@@ -217,10 +215,10 @@ begin
 end
 $$;
 
-comment on function silkline.stored_links(public.crawl_jobs, jsonb) is
+comment on function silkline.stored_links(silkline.jobs, jsonb) is
   'The links of the latest stored pages of some URLs, as many as fit.';
 
-revoke execute on function silkline.stored_links(public.crawl_jobs, jsonb)
+revoke execute on function silkline.stored_links(silkline.jobs, jsonb)
   from public, anon, authenticated;
 
 -- How long until the next pending URL of a job is due; 0 if one is due already. Null if all of
@@ -236,7 +234,7 @@ declare
   v_next_at constant timestamptz := least(
     (
       select min(next.next_run_at)
-      from public.crawl_tasks as next
+      from silkline.tasks as next
       where p_may_begin
         and next.job_id = p_job_id
         and next.status = 'pending'
@@ -245,7 +243,7 @@ declare
     ),
     (
       select min(again.next_run_at)
-      from public.crawl_tasks as again
+      from silkline.tasks as again
       where again.job_id = p_job_id
         and again.status = 'pending'
         and again.crashes = 0
@@ -253,7 +251,7 @@ declare
     ),
     (
       select min(suspect.next_run_at)
-      from public.crawl_tasks as suspect
+      from silkline.tasks as suspect
       where suspect.job_id = p_job_id
         and suspect.status = 'pending'
         and suspect.crashes > 0

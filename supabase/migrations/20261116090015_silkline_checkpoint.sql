@@ -45,8 +45,8 @@ create function public.checkpoint_crawl_job(
   set jit = 'off'
 as $$
 declare
-  v_job public.crawl_jobs;
-  v_state public.crawl_states;
+  v_job silkline.jobs;
+  v_state silkline.states;
   v_seq integer;
   v_percentage smallint;
   v_max_pages integer;
@@ -79,21 +79,19 @@ begin
   perform silkline.check_batch(p_batch, p_want);
   v_seq := (p_batch ->> 'seq')::integer;
 
+  perform silkline.check_lease_token(p_lease_token);
+
   select job.*
   into v_job
-  from public.crawl_jobs as job
-  where job.lease_token = p_lease_token
-  for no key update;
+  from silkline.lock_leases(array[p_lease_token]) as job;
 
-  if v_job.lease_check_at is null then
-    -- Raises if the token is null.
-    perform silkline.answer_ended_lease(p_lease_token);
+  if v_job.id is null then
     return jsonb_build_object('command', 'lost', 'tasks', '[]'::jsonb);
   end if;
 
   -- The results of a cancelled crawl are discarded.
   if v_job.status = 'cancelled' then
-    update public.crawl_jobs as job
+    update silkline.jobs as job
     set last_heartbeat = now()
     where job.id = v_job.id;
     return jsonb_build_object('command', 'cancel', 'job_id', v_job.id, 'tasks', '[]'::jsonb);
@@ -101,7 +99,7 @@ begin
 
   select state.*
   into v_state
-  from public.crawl_states as state
+  from silkline.states as state
   where state.job_id = v_job.id
   for no key update;
   v_max_pages := silkline.page_budget(v_job.payload);
@@ -132,7 +130,7 @@ begin
         from silkline.save_pages(v_job, p_batch -> 'finished', v_copies) as saved
       ),
       finished as (
-        update public.crawl_tasks as task
+        update silkline.tasks as task
         set
           status = judged.status,
           skip_reason = judged.skip_reason,
@@ -224,7 +222,7 @@ begin
     -- Attempts are bounded here too, whatever the crawl does, so that a job always drains.
     if jsonb_array_length(coalesce(p_batch -> 'retried', '[]')) > 0 then
       with retried as (
-        update public.crawl_tasks as task
+        update silkline.tasks as task
         set
           status = case when task.attempts >= 30 then 'error' else 'pending' end
             ::public.crawl_task_status,
@@ -261,7 +259,7 @@ begin
     -- Restore copies whose original has turned out to be no substitute.
     if exists (
       select
-      from public.crawl_tasks as copy
+      from silkline.tasks as copy
       where copy.job_id = v_job.id
         and copy.skip_reason = 'canonical'
     ) then
@@ -288,7 +286,7 @@ begin
     -- Sorted by key, so that neighbouring rows go into the index together.
     if jsonb_array_length(coalesce(p_batch -> 'discovered', '[]')) > 0 then
       with found as (
-        insert into public.crawl_tasks as task (
+        insert into silkline.tasks as task (
           job_id,
           url_key,
           url,
@@ -341,11 +339,11 @@ begin
       -- statement, because ON CONFLICT DO UPDATE would lock the row of every known link.
       if not v_lacks_budget and v_state.total_pending < v_max_links and exists (
         select
-        from public.crawl_tasks as deep
+        from silkline.tasks as deep
         where deep.job_id = v_job.id
           and deep.skip_reason = 'too_deep'
       ) then
-        update public.crawl_tasks as task
+        update silkline.tasks as task
         set
           status = 'pending',
           skip_reason = null,
@@ -370,7 +368,7 @@ begin
           -- lateral and limit: see silkline.tasks_of_batch
           cross join lateral (
             select deep.ctid as place
-            from public.crawl_tasks as deep
+            from silkline.tasks as deep
             where deep.job_id = v_job.id
               and deep.url_key = sent.url_key
               and deep.skip_reason = 'too_deep'
@@ -391,7 +389,7 @@ begin
     -- The budget is spent and nothing can be refunded: skip what is left in the frontier, a
     -- bounded number of URLs per checkpoint.
     if v_lacks_budget and v_state.total_pending + v_restored > 0 then
-      update public.crawl_tasks as task
+      update silkline.tasks as task
       set
         status = 'skipped',
         skip_reason = 'budget',
@@ -399,7 +397,7 @@ begin
       where task.ctid = any (
         array(
           select unpaid.ctid
-          from public.crawl_tasks as unpaid
+          from silkline.tasks as unpaid
           where unpaid.job_id = v_job.id
             and unpaid.status = 'pending'
             and unpaid.crashes = 0
@@ -432,7 +430,7 @@ begin
       end
     );
 
-    update public.crawl_states as state
+    update silkline.states as state
     set
       total_pending = state.total_pending
         + v_retried + v_found + v_revived + v_restored - v_unpaid - v_leased,
@@ -472,13 +470,13 @@ begin
     returning state.* into v_state;
   end if;
 
-  update public.crawl_jobs as job
+  update silkline.jobs as job
   set
     last_heartbeat = now(),
     -- Only a completed job is at 100.
     progress_percentage = least(
       99,
-      100 * (v_state.total_done + v_state.total_error)
+      100::bigint * (v_state.total_done + v_state.total_error)
         / greatest(
           least(
             v_state.total_done + v_state.total_error

@@ -5,8 +5,8 @@
 -- budget take no time, because they end as skipped. The time left is unknown while a job waits
 -- (`current_wait`); a delay between requests is a lower bound for it.
 create function silkline.page_counts(
-  p_state public.crawl_states,
-  p_job public.crawl_jobs,
+  p_state silkline.states,
+  p_job silkline.jobs,
   p_wait jsonb
 )
   returns jsonb
@@ -50,18 +50,18 @@ begin
 end
 $$;
 
-comment on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb) is
+comment on function silkline.page_counts(silkline.states, silkline.jobs, jsonb) is
   'The counters of a crawl, its speed, what it waits for, and the time left.';
 
-revoke execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb)
+revoke execute on function silkline.page_counts(silkline.states, silkline.jobs, jsonb)
   from public, anon, authenticated;
-grant execute on function silkline.page_counts(public.crawl_states, public.crawl_jobs, jsonb)
+grant execute on function silkline.page_counts(silkline.states, silkline.jobs, jsonb)
   to authenticated, service_role;
 
 -- What a job waits for, so that it does not look stuck: its start time, the backoff of its host,
 -- the next retry of a URL, or the delay between two requests. Null if it does not wait, or too
 -- briefly to be noticed.
-create function silkline.current_wait(p_job public.crawl_jobs, p_state public.crawl_states)
+create function silkline.current_wait(p_job silkline.jobs, p_state silkline.states)
   returns jsonb
   language plpgsql
   stable
@@ -106,7 +106,7 @@ begin
       select jsonb_build_object(
         'reason', 'retry', 'until', task.next_run_at, 'url', task.url, 'error', task.last_error
       )
-      from public.crawl_tasks as task
+      from silkline.tasks as task
       where task.job_id = p_job.id
         and task.status = 'pending'
         and task.crashes = 0
@@ -132,10 +132,10 @@ begin
 end
 $$;
 
-comment on function silkline.current_wait(public.crawl_jobs, public.crawl_states) is
+comment on function silkline.current_wait(silkline.jobs, silkline.states) is
   'What a job waits for, and until when; or null.';
 
-revoke execute on function silkline.current_wait(public.crawl_jobs, public.crawl_states)
+revoke execute on function silkline.current_wait(silkline.jobs, silkline.states)
   from public, anon, authenticated;
 
 -- definer because users may not read crawl_hosts
@@ -147,11 +147,11 @@ create function silkline.own_job_wait(p_job_id uuid)
   set search_path = ''
 as $$
 declare
-  v_job constant public.crawl_jobs := silkline.own_job(p_job_id);
+  v_job constant silkline.jobs := silkline.own_job(p_job_id);
 begin
   return (
     select silkline.current_wait(v_job, state)
-    from public.crawl_states as state
+    from silkline.states as state
     where state.job_id = v_job.id
   );
 end
@@ -202,8 +202,8 @@ begin
       'now', now()
     ) || silkline.page_counts(state, job, silkline.own_job_wait(job.id))
   into v_progress
-  from public.crawl_jobs as job
-  join public.crawl_states as state
+  from silkline.jobs as job
+  join silkline.states as state
     on state.job_id = job.id
   where job.id = p_job_id;
 

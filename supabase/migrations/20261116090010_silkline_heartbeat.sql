@@ -1,29 +1,5 @@
 -- The heartbeat: renews leases, registers the worker, returns the users' commands.
 
--- The command for the worker that holds a job of this status.
-create function silkline.command_for(p_status public.crawl_job_status)
-  returns text
-  language plpgsql
-  immutable
-  security invoker
-  set search_path = ''
-as $$
-begin
-  return case p_status
-    when 'paused' then 'pause'
-    when 'stopped' then 'stop'
-    when 'cancelled' then 'cancel'
-    else 'continue'
-  end;
-end
-$$;
-
-comment on function silkline.command_for(public.crawl_job_status) is
-  'The command for the worker that holds a job of this status.';
-
-revoke execute on function silkline.command_for(public.crawl_job_status)
-  from public, anon, authenticated;
-
 -- Renew all leases of one worker, and return the user's command for each job.
 --
 -- A token that is no longer current comes back as 'lost', and nothing is written for it:
@@ -47,25 +23,26 @@ create function public.heartbeat_crawl_jobs(
   set jit = 'off'
 as $$
 begin
-  perform silkline.check_lease_tokens(p_worker_id, p_lease_tokens);
+  perform silkline.check_worker_id(p_worker_id);
+  perform silkline.check_lease_tokens(p_lease_tokens);
+
+  if pg_column_size(p_worker) > 10000 then
+    raise sqlstate 'PT413' using
+      message = format('p_worker has %s bytes, more than 10000', pg_column_size(p_worker)),
+      hint = 'Shorten its values.';
+  end if;
 
   if jsonb_typeof(p_worker) is distinct from 'object'
     or p_worker - '{hostname,version,slots,busy_slots,kinds,has_ended}'::text[] <> '{}'
     or coalesce(jsonb_typeof(p_worker -> 'kinds'), 'array') <> 'array'
-    or coalesce(p_worker ->> 'slots', '0') !~ '^[0-9]{1,6}$'
-    or coalesce(p_worker ->> 'busy_slots', '0') !~ '^[0-9]{1,6}$'
+    or coalesce(p_worker -> 'slots', '0') not between '0' and '999999'
+    or coalesce(p_worker -> 'busy_slots', '0') not between '0' and '999999'
     or coalesce(jsonb_typeof(p_worker -> 'has_ended'), 'boolean') <> 'boolean'
   then
     raise sqlstate 'PT422' using
       message = 'p_worker must be an object with no keys other than hostname, version, slots, '
         || 'busy_slots, kinds and has_ended',
       hint = 'slots and busy_slots are whole numbers, kinds is a list, has_ended is true or false.';
-  end if;
-
-  if pg_column_size(p_worker) > 10000 then
-    raise sqlstate 'PT413' using
-      message = format('p_worker has %s bytes, more than 10000', pg_column_size(p_worker)),
-      hint = 'Shorten its values.';
   end if;
 
   if p_worker -> 'has_ended' = 'true' then
@@ -80,8 +57,8 @@ begin
         p_worker_id,
         left(coalesce(p_worker ->> 'hostname', 'unknown'), 255),
         left(coalesce(p_worker ->> 'version', 'unknown'), 100),
-        coalesce((p_worker ->> 'slots')::integer, cardinality(p_lease_tokens)),
-        coalesce((p_worker ->> 'busy_slots')::integer, cardinality(p_lease_tokens)),
+        coalesce((p_worker -> 'slots')::integer, cardinality(p_lease_tokens)),
+        coalesce((p_worker -> 'busy_slots')::integer, cardinality(p_lease_tokens)),
         array(
           select kind
           from jsonb_array_elements_text(coalesce(p_worker -> 'kinds', '[]')) as kind
@@ -98,13 +75,13 @@ begin
     ),
     held as materialized (
       select job.id
-      from public.crawl_jobs as job
+      from silkline.jobs as job
       where job.lease_token = any (p_lease_tokens)
         and job.worker_id = p_worker_id
       for no key update skip locked
     ),
     renewed as (
-      update public.crawl_jobs as job
+      update silkline.jobs as job
       set last_heartbeat = now()
       from held
       where job.id = held.id
@@ -115,9 +92,14 @@ begin
       case when job.id is null then 'lost' else silkline.command_for(job.status) end,
       job.status
     from unnest(p_lease_tokens) as asked (token)
-    left join public.crawl_jobs as job
+    left join silkline.jobs as job
       on job.lease_token = asked.token
-      and job.worker_id = p_worker_id;
+      and job.worker_id = p_worker_id
+      and not exists (
+        select
+        from silkline.deleted_accounts as account
+        where account.owner_id = job.owner_id
+      );
 end
 $$;
 

@@ -148,7 +148,7 @@ grant execute on function silkline.page_budget(jsonb) to authenticated, service_
 -- changed gets no new version: its last_seen_at moves, and its links and metadata are replaced by
 -- those that were sent (a 304 sends none). Returns the page of each URL, and how it changed.
 create function silkline.save_pages(
-  p_job public.crawl_jobs,
+  p_job silkline.jobs,
   p_finished jsonb,
   p_copies uuid[]
 )
@@ -161,9 +161,7 @@ as $$
 #variable_conflict use_column
 begin
   -- Two jobs of one owner may crawl the same source: they number their versions one at a time.
-  perform pg_advisory_xact_lock(
-    hashtextextended(format('source %s %s', p_job.user_id, p_job.source_id), 0)
-  );
+  perform silkline.lock('source', format('%s %s', p_job.owner_id, p_job.source_id));
 
   return query
     with sent as materialized (
@@ -179,7 +177,7 @@ begin
         not_modified boolean,
         page jsonb
       )
-      join public.crawl_tasks as task
+      join silkline.tasks as task
         on task.job_id = p_job.id
         and task.url_key = finished.url_key
         and task.status = 'in_progress'
@@ -204,8 +202,7 @@ begin
           known.version,
           known.content_hash
         from public.crawl_pages as known
-        where coalesce(known.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-            = coalesce(p_job.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+        where known.owner_id = p_job.owner_id
           and known.source_id = p_job.source_id
           and known.url_key = finished.url_key
           and known.is_latest
@@ -302,10 +299,10 @@ begin
 end
 $$;
 
-comment on function silkline.save_pages(public.crawl_jobs, jsonb, uuid[]) is
+comment on function silkline.save_pages(silkline.jobs, jsonb, uuid[]) is
   'Store the pages of a checkpoint as versions.';
 
-revoke execute on function silkline.save_pages(public.crawl_jobs, jsonb, uuid[])
+revoke execute on function silkline.save_pages(silkline.jobs, jsonb, uuid[])
   from public, anon, authenticated;
 
 -- Share what a crawl learned about hosts with all other crawls. Values that are not sent stay as

@@ -1,4 +1,4 @@
--- The rules for a row of crawl_jobs, and its state machine.
+-- The rules for a row of silkline.jobs, and its state machine.
 
 -- What holds for every job at rest, and which changes of status are allowed, for every writer.
 --
@@ -20,32 +20,32 @@ declare
         new.lease_check_at is not null
         and num_nonnulls(new.lease_token, new.last_heartbeat) < 2
       )
-      then 'crawl_jobs_lease_is_whole'
+      then 'jobs_lease_is_whole'
     -- Paused, stopped and cancelled jobs keep their lease until the worker has released it.
     when case
       when new.status = 'processing' then new.lease_check_at is null
       when new.status in ('pending', 'completed', 'failed') then new.lease_check_at is not null
     end
-      then 'crawl_jobs_lease_fits_status'
+      then 'jobs_lease_fits_status'
     when new.waits_for is not null and new.status <> 'pending'
-      then 'crawl_jobs_only_pending_waits'
+      then 'jobs_only_pending_waits'
     when (new.status in ('pending', 'processing', 'paused')) <> (new.completed_at is null)
-      then 'crawl_jobs_ended_means_completed_at'
+      then 'jobs_ended_means_completed_at'
     when new.status = 'failed' and new.error_code is null
-      then 'crawl_jobs_failed_means_error_code'
+      then 'jobs_failed_means_error_code'
     when new.retry_count not between 0 and new.max_retries
-      then 'crawl_jobs_retries_are_in_range'
+      then 'jobs_retries_are_in_range'
     when new.progress_percentage not between 0 and 100
-      then 'crawl_jobs_progress_is_a_percentage'
+      then 'jobs_progress_is_a_percentage'
     when new.running_seconds < 0
-      then 'crawl_jobs_running_seconds_are_not_negative'
+      then 'jobs_running_seconds_are_not_negative'
     when case old.status
       when new.status then true
       when 'pending' then new.status in ('processing', 'paused', 'stopped', 'cancelled')
       when 'processing' then true
       -- To processing: resumed while its worker was still saving.
       when 'paused' then new.status in ('pending', 'processing', 'stopped', 'cancelled')
-      when 'stopped' then new.status = 'pending'
+      when 'stopped' then new.status in ('pending', 'processing')
       when 'failed' then new.status = 'pending'
       -- By retry_crawl_job.
       when 'completed' then new.status = 'pending'
@@ -56,7 +56,6 @@ declare
   end;
 begin
   if v_broken is null then
-    new.event_seq := old.event_seq + (new.status <> old.status)::integer;
     return new;
   end if;
 
@@ -69,18 +68,18 @@ begin
   raise check_violation using
     message = format('job %s (%s) breaks the rule %s', new.id, new.status, v_broken),
     constraint = v_broken,
-    table = 'crawl_jobs',
-    schema = 'public';
+    table = 'jobs',
+    schema = 'silkline';
 end
 $$;
 
 comment on function silkline.check_job() is
-  'Trigger: enforce the rules for a row of crawl_jobs, and its state machine.';
+  'Trigger: enforce the rules for a row of silkline.jobs, and its state machine.';
 
 revoke execute on function silkline.check_job() from public, anon, authenticated;
 
 -- Not on heartbeats: they touch none of these columns.
-create trigger tg_crawl_jobs_check
+create trigger tg_jobs_check
   before update of
     status,
     waits_for,
@@ -94,7 +93,7 @@ create trigger tg_crawl_jobs_check
     max_retries,
     progress_percentage,
     running_seconds
-  on public.crawl_jobs
+  on silkline.jobs
   for each row
   execute function silkline.check_job();
 
@@ -111,16 +110,16 @@ declare
     when new.status <> 'pending'
       or num_nonnulls(new.lease_token, new.lease_check_at, new.completed_at) > 0
       or new.event_seq <> 1
-      then 'crawl_jobs_begin_pending'
-    when new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'crawl_jobs_kind_is_a_name'
-    when jsonb_typeof(new.payload) <> 'object' then 'crawl_jobs_payload_is_an_object'
-    when new.priority not between -100 and 100 then 'crawl_jobs_priority_is_in_range'
-    when length(new.source_id) not between 1 and 500 then 'crawl_jobs_source_is_short'
-    when length(new.host) not between 1 and 300 then 'crawl_jobs_host_is_short'
+      then 'jobs_begin_pending'
+    when new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'jobs_kind_is_a_name'
+    when jsonb_typeof(new.payload) <> 'object' then 'jobs_payload_is_an_object'
+    when new.priority not between -100 and 100 then 'jobs_priority_is_in_range'
+    when length(new.source_id) not between 1 and 500 then 'jobs_source_is_short'
+    when length(new.host) not between 1 and 300 then 'jobs_host_is_short'
     when length(new.idempotency_key) not between 1 and 200
-      then 'crawl_jobs_idempotency_key_is_short'
+      then 'jobs_idempotency_key_is_short'
     when new.max_retries not between 0 and 100 or new.retry_count <> 0
-      then 'crawl_jobs_retries_are_in_range'
+      then 'jobs_retries_are_in_range'
   end;
 begin
   if v_broken is null then
@@ -130,17 +129,17 @@ begin
   raise check_violation using
     message = format('new job %s breaks the rule %s', new.id, v_broken),
     constraint = v_broken,
-    table = 'crawl_jobs',
-    schema = 'public';
+    table = 'jobs',
+    schema = 'silkline';
 end
 $$;
 
 comment on function silkline.check_new_job() is
-  'Trigger: enforce the rules for a new row of crawl_jobs.';
+  'Trigger: enforce the rules for a new row of silkline.jobs.';
 
 revoke execute on function silkline.check_new_job() from public, anon, authenticated;
 
-create trigger tg_crawl_jobs_check_new
-  before insert on public.crawl_jobs
+create trigger tg_jobs_check_new
+  before insert on silkline.jobs
   for each row
   execute function silkline.check_new_job();

@@ -1,13 +1,15 @@
--- Copies: pages whose canonical URL names another page, their original. A copy is dropped, and
--- fetched again if its original turns out to be no substitute. Both functions run in calls that
--- hold the lock of the job: checkpoint_crawl_job, and those that free the URLs of a lease.
+-- What happens to URLs besides being fetched: copies are dropped for their original, and restored
+-- if that is no substitute; the URLs of a lease that ends are freed. These functions run in calls
+-- that hold the lock of the job.
+
+-- A copy is a page whose canonical URL names another page, its original.
 
 -- Mark the copies in a batch: pages whose canonical_key is another URL. The page counts as a copy
 -- while its original is yet to be fetched, or if that was stored with the same title. What the
 -- original turns out to be later is checked by restore_copies. p_found are the URLs that this
 -- batch is about to add to the frontier.
 create function silkline.mark_copies(
-  p_job public.crawl_jobs,
+  p_job silkline.jobs,
   p_finished jsonb,
   p_found uuid[]
 )
@@ -21,7 +23,7 @@ declare
   v_copies uuid[];
 begin
   with copies as (
-    update public.crawl_tasks as task
+    update silkline.tasks as task
     set
       copy_of = sent.canonical_key,
       copy_title = left(sent.page ->> 'title', 1000)
@@ -37,7 +39,7 @@ begin
         known.status,
         known.skip_reason,
         known.page_id
-      from public.crawl_tasks as known
+      from silkline.tasks as known
       where known.job_id = p_job.id
         and known.url_key = sent.canonical_key
       limit 1
@@ -76,10 +78,10 @@ begin
 end
 $$;
 
-comment on function silkline.mark_copies(public.crawl_jobs, jsonb, uuid[]) is
+comment on function silkline.mark_copies(silkline.jobs, jsonb, uuid[]) is
   'Mark the pages of a batch that are copies of another page; returns their keys.';
 
-revoke execute on function silkline.mark_copies(public.crawl_jobs, jsonb, uuid[])
+revoke execute on function silkline.mark_copies(silkline.jobs, jsonb, uuid[])
   from public, anon, authenticated;
 
 -- Restore the copies of these originals that have ended and are no substitute: no page was stored
@@ -107,7 +109,7 @@ begin
           -- Not the page of an earlier run, which a URL keeps when it is retried.
           case task.status when 'done' then task.page_id end as page_id,
           task.status = 'error' and task.attempts > 0 as is_refunded
-        from public.crawl_tasks as task
+        from silkline.tasks as task
         where task.job_id = p_job_id
           and task.url_key = ended.url_key
           and task.status in ('done', 'error', 'skipped')
@@ -115,7 +117,7 @@ begin
       ) as original
       cross join lateral (
         select task.ctid as place, task.copy_title
-        from public.crawl_tasks as task
+        from silkline.tasks as task
         where task.job_id = p_job_id
           and task.copy_of = ended.url_key
           and task.skip_reason = 'canonical'
@@ -132,7 +134,7 @@ begin
         or left(page.title, 1000) is distinct from copy.copy_title
     ),
     taken_back as (
-      update public.crawl_tasks as task
+      update silkline.tasks as task
       set
         status = 'pending',
         skip_reason = null,
@@ -147,7 +149,7 @@ begin
       returning task.url_key
     ),
     unpaid as (
-      update public.crawl_tasks as task
+      update silkline.tasks as task
       set
         attempts = 0,
         crashes = 0
@@ -164,4 +166,111 @@ comment on function silkline.restore_copies(uuid, uuid[]) is
   'Make copies pending again whose originals turned out to be no substitute.';
 
 revoke execute on function silkline.restore_copies(uuid, uuid[])
+  from public, anon, authenticated;
+
+-- Free the URLs of a lease that ends, depending on what ended it:
+--
+--   release      the worker handed the job back
+--   crash        its process died. p_suspects are the URLs that it was fetching; without a
+--                list, all URLs of the lease are suspects. Each suspect is next leased alone.
+--                If the process dies again, that URL is the cause: it ends as poison, and the
+--                job continues without it.
+--   worker_lost  no more heartbeats, which rarely is the fault of a page. A URL that was in
+--                flight is only marked the first time; the second time counts as a crash. So a
+--                page that kills machines is out after three, and a machine that died for
+--                another reason costs its URLs nothing.
+--
+-- URLs that are not suspects get their attempt back, and with the first attempt their page of
+-- the budget: they may never have been fetched. Returns how many URLs turned out to be poison.
+create function silkline.free_tasks(
+  p_job_id uuid,
+  p_cause text,
+  p_suspects uuid[] default null
+)
+  returns integer
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_suspects integer := 0;
+  v_poison uuid[] := '{}'::uuid[];
+  v_restored integer := 0;
+  v_refunded integer := 0;
+  v_others integer;
+  v_unpaid integer;
+begin
+  if p_cause <> 'release' then
+    with suspect as (
+      update silkline.tasks as task
+      set
+        status = case when task.crashes > 0 then 'error' else 'pending' end
+          ::public.crawl_task_status,
+        last_error = case
+          when task.crashes > 0 then 'poison: the process died twice while fetching this URL'
+          else task.last_error
+        end,
+        finished_at = case when task.crashes > 0 then now() end,
+        crashes = task.crashes + 1,
+        lease_token = null,
+        lease_seq = null
+      where task.job_id = p_job_id
+        and task.status = 'in_progress'
+        and case p_cause
+          when 'crash' then p_suspects is null or coalesce(task.url_key = any (p_suspects), false)
+          else task.losses > 0 or task.crashes > 0
+        end
+      returning task.url_key, task.status
+    )
+    select
+      count(*) filter (where suspect.status = 'pending'),
+      coalesce(array_agg(suspect.url_key) filter (where suspect.status = 'error'), '{}')
+    into v_suspects, v_poison
+    from suspect;
+
+    if v_poison <> '{}' then
+      select copies.restored, copies.refunded
+      into v_restored, v_refunded
+      from silkline.restore_copies(p_job_id, v_poison) as copies;
+    end if;
+  end if;
+
+  with other as (
+    update silkline.tasks as task
+    set
+      status = 'pending',
+      attempts = task.attempts - 1,
+      losses = task.losses + (p_cause = 'worker_lost')::integer,
+      lease_token = null,
+      lease_seq = null
+    where task.job_id = p_job_id
+      and task.status = 'in_progress'
+    returning task.attempts
+  )
+  select count(*), count(*) filter (where other.attempts = 0)
+  into v_others, v_unpaid
+  from other;
+
+  if v_suspects + cardinality(v_poison) + v_others > 0 then
+    update silkline.states as state
+    set
+      total_in_progress = state.total_in_progress
+        - v_suspects - cardinality(v_poison) - v_others,
+      total_pending = state.total_pending + v_suspects + v_others + v_restored,
+      total_error = state.total_error + cardinality(v_poison),
+      total_skipped = state.total_skipped - v_restored,
+      pages_spent = state.pages_spent - v_unpaid - v_refunded,
+      pages_free = state.pages_free + v_refunded
+    where state.job_id = p_job_id;
+  end if;
+
+  return cardinality(v_poison);
+end
+$$;
+
+comment on function silkline.free_tasks(uuid, text, uuid[]) is
+  'Free the URLs of a lease that ends (release, crash, worker_lost); returns the poison count.';
+
+revoke execute on function silkline.free_tasks(uuid, text, uuid[])
   from public, anon, authenticated;

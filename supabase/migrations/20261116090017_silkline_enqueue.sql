@@ -178,9 +178,17 @@ begin
 
   -- One enqueue at a time per owner, so that quota and idempotency keys are checked safely. The
   -- service has no quota, and needs this only for its idempotency keys.
-  perform pg_advisory_xact_lock(hashtextextended(format('enqueue %s', v_user_id), 0))
+  perform silkline.lock('enqueue', coalesce(v_user_id::text, ''))
   where v_user_id is not null
     or jsonb_path_exists(p_jobs, '$[*].idempotency_key');
+
+  perform silkline.open_line(band.kind, band.priority)
+  from (
+    select distinct
+      coalesce(job.value ->> 'kind', 'crawl') as kind,
+      coalesce((job.value ->> 'priority')::integer, 0) as priority
+    from jsonb_array_elements(p_jobs) as job (value)
+  ) as band;
 
   with asked as materialized (
     select
@@ -216,20 +224,24 @@ begin
     from asked
     join defaults
       on defaults.kind = asked.kind
-    left join public.crawl_jobs as known
+    left join silkline.jobs as known
       on known.idempotency_key = asked.idempotency_key
-      and coalesce(known.user_id, '00000000-0000-0000-0000-000000000000'::uuid)
-        = coalesce(v_user_id, '00000000-0000-0000-0000-000000000000'::uuid)
+      and known.owner_id = coalesce(v_user_id, '00000000-0000-0000-0000-000000000000'::uuid)
   ),
   joined as materialized (
-    select band.priority, silkline.join_place(v_user_id, band.priority) as place
-    from (select distinct prepared.priority from prepared) as band
+    select
+      band.kind,
+      band.priority,
+      silkline.join_place(
+        coalesce(v_user_id, '00000000-0000-0000-0000-000000000000'), band.kind, band.priority
+      ) as place
+    from (select distinct prepared.kind, prepared.priority::integer from prepared) as band
   ),
   fresh as (
     select
       prepared.*,
       joined.place
-        + row_number() over (partition by prepared.priority order by prepared.nth) - 1 as place,
+        + row_number() over (partition by prepared.kind, prepared.priority order by prepared.nth) - 1 as place,
       row_number() over (
         partition by prepared.host, prepared.run_after > now()
         order by prepared.priority desc, prepared.nth
@@ -237,11 +249,12 @@ begin
     from prepared
     join joined
       on joined.priority = prepared.priority
+      and joined.kind = prepared.kind
     where prepared.known_id is null
       and prepared.first_nth = prepared.nth
   ),
   inserted as (
-    insert into public.crawl_jobs (
+    insert into silkline.jobs (
       id,
       user_id,
       kind,
@@ -274,7 +287,7 @@ begin
       fresh.run_after,
       coalesce((fresh.payload ->> 'max_retries')::integer, v_settings.default_max_retries)
     from fresh
-    returning crawl_jobs.id
+    returning jobs.id
   )
   select
     (select count(*) from inserted),
@@ -294,8 +307,8 @@ begin
   end if;
 
   if v_new > 0 then
-    perform silkline.check_open_jobs_quota(v_user_id);
-    perform silkline.check_daily_quota(v_user_id);
+    perform silkline.check_open_jobs_quota(coalesce(v_user_id, '00000000-0000-0000-0000-000000000000'), 0);
+    perform silkline.spend_daily_quota(coalesce(v_user_id, '00000000-0000-0000-0000-000000000000'), v_new);
   end if;
 
   return v_ids;

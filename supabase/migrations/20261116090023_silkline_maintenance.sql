@@ -20,7 +20,7 @@ begin
     with recursive waiting as (
       (
         select job.host
-        from public.crawl_jobs as job
+        from silkline.jobs as job
         where job.status = 'pending'
           and job.waits_for = 'host'
         order by job.host
@@ -29,7 +29,7 @@ begin
       union all
       select (
         select job.host
-        from public.crawl_jobs as job
+        from silkline.jobs as job
         where job.status = 'pending'
           and job.waits_for = 'host'
           and job.host > waiting.host
@@ -43,7 +43,7 @@ begin
     from waiting
     cross join lateral (
       select count(*) as count
-      from public.crawl_jobs as holder
+      from silkline.jobs as holder
       where holder.host = waiting.host
         and holder.host_slot is not null
     ) as held
@@ -52,31 +52,26 @@ begin
     limit p_limit
   loop
     -- The call that holds the lock unblocks the next job itself. Never wait while holding others.
-    continue when not pg_try_advisory_xact_lock(hashtextextended('host ' || v_next.host, 0));
-
-    for v_nth in 1..v_next.room loop
-      v_unblocked := v_unblocked + silkline.unblock_next_for_host(v_next.host);
-    end loop;
+    continue when not silkline.try_lock('host', v_next.host);
+    v_unblocked := v_unblocked + silkline.unblock_next_for_host(v_next.host, v_next.room::integer);
   end loop;
 
   for v_next in
     select
-      waiting.user_id,
-      coalesce(v_settings.max_running_jobs_per_user, 100) - silkline.count_leases(waiting.user_id)
+      waiting.owner_id,
+      coalesce(v_settings.max_running_jobs_per_user, 100) - silkline.count_leases(waiting.owner_id)
         as room
     from (
-      select distinct job.user_id
-      from public.crawl_jobs as job
+      select distinct job.owner_id
+      from silkline.jobs as job
       where job.status = 'pending'
         and job.waits_for = 'owner'
       limit p_limit
     ) as waiting
   loop
-    continue when not pg_try_advisory_xact_lock(hashtextextended('owner ' || v_next.user_id, 0));
-
-    for v_nth in 1..v_next.room loop
-      v_unblocked := v_unblocked + silkline.unblock_next_for_owner(v_next.user_id);
-    end loop;
+    continue when not silkline.try_lock('owner', v_next.owner_id::text);
+    v_unblocked := v_unblocked
+      + silkline.unblock_next_for_owner(v_next.owner_id, greatest(v_next.room, 0)::integer);
   end loop;
 
   return v_unblocked;
@@ -113,21 +108,21 @@ begin
   -- may run once per row and would then find other rows each time.
   v_job_ids := array(
     select job.id
-    from public.crawl_jobs as job
+    from silkline.jobs as job
     where job.completed_at < now() - make_interval(days => v_settings.keep_ended_jobs_days)
     order by job.completed_at
     limit p_limit / 10
     for update skip locked
   );
 
-  delete from public.crawl_tasks as task
+  delete from silkline.tasks as task
   where task.ctid = any (
     array(
       select doomed.ctid
       from unnest(v_job_ids) as job (id)
       cross join lateral (
         select listed.ctid
-        from public.crawl_tasks as listed
+        from silkline.tasks as listed
         where listed.job_id = job.id
         limit p_limit
       ) as doomed
@@ -137,7 +132,7 @@ begin
   get diagnostics v_tasks = row_count;
 
   if v_tasks < p_limit then
-    delete from public.crawl_jobs as job
+    delete from silkline.jobs as job
     where job.id = any (v_job_ids);
     get diagnostics v_jobs = row_count;
   end if;

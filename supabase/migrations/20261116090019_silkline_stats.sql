@@ -29,8 +29,8 @@ begin
         '[]'
       )
     )
-    from public.crawl_jobs as job
-    join public.crawl_states as state
+    from silkline.jobs as job
+    join silkline.states as state
       on state.job_id = job.id
     where job.status = 'processing'
       and (silkline.is_service() or job.user_id = (select auth.uid()))
@@ -130,7 +130,7 @@ begin
       select count(*)
       from (
         select
-        from public.crawl_jobs as job
+        from silkline.jobs as job
         where job.status = listed.status
           and job.status in ('pending', 'processing', 'paused')
           and (v_is_service or job.user_id = v_user_id)
@@ -149,7 +149,7 @@ begin
   into v_waits, v_oldest
   from (
     select job.waits_for, job.created_at
-    from public.crawl_jobs as job
+    from silkline.jobs as job
     where job.status = 'pending'
       and (v_is_service or job.user_id = v_user_id)
     limit v_limit
@@ -161,7 +161,7 @@ begin
     select job.status, count(*) as count
     from (
       select job.status
-      from public.crawl_jobs as job
+      from silkline.jobs as job
       where job.completed_at > now() - interval '1 day'
         and (v_is_service or job.user_id = v_user_id)
       limit v_limit

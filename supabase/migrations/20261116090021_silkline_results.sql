@@ -48,7 +48,7 @@ create function silkline.job_pages(
   set jit = 'off'
 as $$
 declare
-  v_job constant public.crawl_jobs := silkline.own_job(p_job_id);
+  v_job constant silkline.jobs := silkline.own_job(p_job_id);
   v_from constant uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
   v_keys uuid[];
 begin
@@ -71,7 +71,7 @@ begin
   if p_status = 'error' then
     v_keys := array(
       select task.url_key
-      from public.crawl_tasks as task
+      from silkline.tasks as task
       where task.job_id = v_job.id
         and task.status = 'error'
         and task.url_key >= v_from
@@ -82,7 +82,7 @@ begin
   else
     v_keys := array(
       select task.url_key
-      from public.crawl_tasks as task
+      from silkline.tasks as task
       where task.job_id = v_job.id
         and task.url_key >= v_from
         and task.url_key is distinct from p_after
@@ -125,7 +125,7 @@ begin
     -- lateral and limit: one probe per URL under every plan
     cross join lateral (
       select known.*
-      from public.crawl_tasks as known
+      from silkline.tasks as known
       where known.job_id = v_job.id
         and known.url_key = listed.url_key
       limit 1

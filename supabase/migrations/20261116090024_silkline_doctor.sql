@@ -66,7 +66,7 @@ begin
   hint := 'Call reap_crawl_jobs, and find out why neither pg_cron nor a worker does.';
   select count(*)
   into v_count
-  from public.crawl_jobs as job
+  from silkline.jobs as job
   where job.lease_check_at < now() - make_interval(secs => v_settings.stale_after_seconds + 60);
   status := case when v_count = 0 then 'ok' else 'error' end;
   detail := format('%s overdue', v_count);
@@ -79,7 +79,7 @@ begin
   into v_count
   from (
     select
-    from public.crawl_jobs as job
+    from silkline.jobs as job
     where job.status = 'pending'
       and job.waits_for is null
     limit 1000
@@ -99,7 +99,7 @@ begin
   into v_count
   from (
     select
-    from public.crawl_jobs as job
+    from silkline.jobs as job
     where job.status = 'pending'
       and (
         (job.waits_for = 'time' and job.run_after < now() - interval '5 minutes')
@@ -107,13 +107,13 @@ begin
           job.waits_for = 'host'
           and not exists (
             select
-            from public.crawl_jobs as other
+            from silkline.jobs as other
             where other.host = job.host
               and other.host_slot is not null
           )
           and not exists (
             select
-            from public.crawl_jobs as other
+            from silkline.jobs as other
             where other.host = job.host
               and other.status = 'pending'
               and other.waits_for is null
@@ -185,7 +185,7 @@ begin
     )
   into v_count, v_text
   from pg_catalog.pg_stat_user_tables as stats
-  where stats.relid = 'public.crawl_jobs'::regclass
+  where stats.relid = 'silkline.jobs'::regclass
     and stats.n_dead_tup > 50000 + stats.n_live_tup;
   status := case when v_count is null then 'ok' else 'warning' end;
   detail := coalesce(v_text, 'crawl_jobs has few dead rows');
