@@ -316,7 +316,7 @@ def test_ports_of_other_protocols_are_bad_and_web_ports_are_not() -> None:
         ('HTTPS://Example.COM:0443/A/../b', 'https://example.com/A/../b'),
         ('http://example.com:8080?x', 'http://example.com:8080?x'),
         ('https://ex%61mple.com/%61', 'https://example.com/%61'),
-        ('https://ｅｘａｍｐｌｅ.com/', 'https://example.com/'),
+        ('https://\uff45xample.com/', 'https://example.com/'),
         ('https://exa\u00admple.com/', 'https://example.com/'),
         ('http://127.1/', 'http://127.0.0.1/'),
         ('http://[::0:1]:80/', 'http://[::1]/'),

@@ -4,7 +4,7 @@ import json
 import re
 from datetime import datetime
 from ipaddress import ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -49,6 +49,25 @@ def check_port(url: str) -> None:
             f'{url!r} is not a URL: its host or port is invalid (a port is a number from 1 to'
             ' 65535)'
         )
+
+
+def use_ascii_hosts(payload: dict[str, object]) -> dict[str, object]:
+    """The payload with the hosts of its URLs as browsers write them, such as xn--bcher-kva.example.
+
+    The queue compares hosts as text, so it refuses every other spelling.
+    """
+    from silkline.crawl.urls import with_ascii_host
+
+    changed = dict(payload)
+    url, urls = payload.get('url'), payload.get('urls')
+    if isinstance(url, str):
+        changed['url'] = with_ascii_host(url)
+    if isinstance(urls, list):
+        changed['urls'] = [
+            with_ascii_host(one) if isinstance(one, str) else one
+            for one in cast(list[object], urls)
+        ]
+    return changed
 
 
 def read_time(text: str) -> datetime:

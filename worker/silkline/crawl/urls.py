@@ -65,6 +65,7 @@ _PATH_SESSION = re.compile(
     re.IGNORECASE,
 )
 _AUTHORITY = re.compile('[^/]*//([^/?#]+)')
+_TYPED_SITE = re.compile(r'https?://[^/?#\\]+', re.IGNORECASE)
 _ROOT_DOT = re.compile(r'[.](:[0-9]+)?\Z')
 
 
@@ -106,6 +107,21 @@ def host_of(url: str) -> str:
     host = found[1].lower()
     host = host.removesuffix(':443' if url[:5].lower() == 'https' else ':80')
     return _without_root_dot(host)
+
+
+def with_ascii_host(url: str) -> str:
+    """The URL with its scheme and host as browsers write them, and the rest as it was typed.
+
+    Unchanged if it is not an http(s) URL or has a user name: nothing can be fetched from it.
+    """
+    typed = _TYPED_SITE.match(url)
+    try:
+        parsed = parse(url)
+    except (ValueError, TypeError):
+        return url
+    if typed is None or parsed.has_credentials():
+        return url
+    return f'{parsed.protocol}//{parsed.host}{url[typed.end() :]}'
 
 
 class Joiner:

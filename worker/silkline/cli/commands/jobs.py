@@ -16,6 +16,7 @@ from silkline.cli.arguments import (
     find_job_id,
     read_options,
     read_time,
+    use_ascii_hosts,
 )
 from silkline.cli.progress_bar import progress_display
 from silkline.cli.runtime import AsJson, JobArgument, UrlArgument, print_message, run
@@ -90,7 +91,7 @@ def enqueue(
         payload.update(read_options(option or []))
         due = None if run_after is None else read_time(run_after)
         job = await rpc.enqueue_crawl_job(
-            payload,
+            use_ascii_hosts(payload),
             kind=kind,
             # Without a key, a call that is retried could enqueue twice.
             idempotency_key=key or str(uuid4()),

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silkline.cli.arguments import add_scheme, check_port, read_networks, read_options
+from silkline.cli.arguments import (
+    add_scheme,
+    check_port,
+    read_networks,
+    read_options,
+    use_ascii_hosts,
+)
 from silkline.cli.commands.local_stack import start_stack
 from silkline.cli.runtime import AsJson, UrlArgument, exit_on_error, run
 from silkline.errors import ExitCode, SettingsError
@@ -79,7 +85,7 @@ def crawl(
             'url': address,
         }
         crawl_run = CrawlRun(rpc, project, allow_networks=networks)
-        return await crawl_run.run(payload, export, as_json=as_json)
+        return await crawl_run.run(use_ascii_hosts(payload), export, as_json=as_json)
 
     try:
         if not os.environ.get('SUPABASE_URL'):
@@ -99,9 +105,9 @@ def check_url(url: str) -> None:
 def check_export(directory: Path, url: str) -> None:
     """Before the crawl, which may take an hour."""
     from silkline.cli.export.directory import check_directory
-    from silkline.crawl.urls import host_of
+    from silkline.crawl.urls import host_of, with_ascii_host
 
-    check_directory(directory, site=host_of(url))
+    check_directory(directory, site=host_of(with_ascii_host(url)))
 
 
 def create_directory(directory: Path) -> list[Path]:
