@@ -69,6 +69,8 @@ BELOW = {
 EXCEPTIONS = {
     # `python -m silkline`.
     'silkline.__main__': {'silkline.cli'},
+    # Applies the rules of a crawl to one URL: a second copy of them would drift.
+    'silkline.cli.why_url': {'silkline.crawl.engine'},
     # The one place that offers the local stack.
     'silkline.cli.commands.local_stack': {'silkline_local'},
 }

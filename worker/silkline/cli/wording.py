@@ -10,7 +10,7 @@ from uuid import UUID
 
 from silkline.cli.terminal import printable
 from silkline.protocol import SkipReason
-from silkline.queue.rows import JobStatus, PageRow, Progress, Reason, Workers
+from silkline.queue.rows import JobStatus, Progress, Reason, UrlRow, Workers
 
 # Why a URL was not fetched, or its page not stored.
 SKIP_REASONS: dict[SkipReason, str] = {
@@ -95,7 +95,7 @@ def describe_workers(workers: Workers) -> str:
     return f'{workers.live} live{late}{slots if workers.live else ""}'
 
 
-def describe_failure(row: PageRow) -> str:
+def describe_failure(row: UrlRow) -> str:
     """Why a URL failed or was skipped."""
     if row.skip_reason is None:
         tries = f' (tried {row.attempts} times)' if row.attempts > 1 else ''

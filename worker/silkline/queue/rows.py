@@ -152,8 +152,8 @@ class Progress(Row):
         return self.status in ENDED and not self.is_saving
 
 
-class PageRow(Row):
-    """A URL of a job, and the version of its page that the job saw, if there is one."""
+class UrlRow(Row):
+    """A URL of a job: a row of `crawl_tasks`."""
 
     url_key: UUID
     url: str
@@ -165,6 +165,11 @@ class PageRow(Row):
     attempts: int
     found_on: UUID | None
     finished_at: datetime | None
+
+
+class PageRow(UrlRow):
+    """A URL of a job, and the version of its page that the job saw, if there is one."""
+
     page_url: str | None
     version: int | None
     change: Literal['new', 'changed', 'unchanged'] | None

@@ -18,7 +18,7 @@ from postgrest import APIError, AsyncPostgrestClient
 from pydantic import TypeAdapter, ValidationError
 
 from silkline import __version__
-from silkline.errors import ApiRefused, ApiUnavailable
+from silkline.errors import ApiRefused, ApiUnavailable, NoSuchJob
 from silkline.queue.rows import (
     Check,
     Checkpoint,
@@ -33,6 +33,7 @@ from silkline.queue.rows import (
     Progress,
     QueueStats,
     TaskStatus,
+    UrlRow,
     WorkerInfo,
 )
 from silkline.settings import WORKER_TOKEN, Project
@@ -288,6 +289,34 @@ class Rpc:
             query = query.eq('host', host)
         request = query.order('created_at', desc=True).limit(limit)
         return checked(list[Job], await self._try('crawl_jobs', request))
+
+    async def find_job(self, job_id: UUID) -> Job:
+        request = self._client.from_('crawl_jobs').select('*').eq('id', str(job_id))
+        found = checked(list[Job], await self._try('crawl_jobs', request))
+        if not found:
+            raise NoSuchJob(f'there is no job {job_id}')
+        return found[0]
+
+    async def find_urls(self, job_id: UUID, url_keys: Sequence[UUID]) -> list[UrlRow]:
+        """Those of the URLs that the job has a row for."""
+        request = (
+            self._client.from_('crawl_tasks')
+            .select('*')
+            .eq('job_id', str(job_id))
+            .in_('url_key', [str(url_key) for url_key in url_keys])
+        )
+        return checked(list[UrlRow], await self._try('crawl_tasks', request))
+
+    async def list_redirected_starts(self, job_id: UUID) -> list[str]:
+        """Where the start URLs of a job redirected to."""
+        request = (
+            self._client.from_('crawl_states').select('redirected_starts').eq('job_id', str(job_id))
+        )
+        rows = checked(
+            list[dict[Literal['redirected_starts'], list[str]]],
+            await self._try('crawl_states', request),
+        )
+        return [url for row in rows for url in row['redirected_starts']]
 
     async def list_events(self, job_id: UUID) -> list[Event]:
         """The history of a job, oldest first."""

@@ -170,12 +170,26 @@ def show(job: JobArgument = LAST, as_json: AsJson = False) -> None:
 
 
 @commands.command()
-def why(job: JobArgument = LAST, as_json: AsJson = False) -> None:
-    """Explain why a job is not running."""
+def why(
+    job: JobArgument = LAST,
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar='URL', help='A URL that the job did not crawl.', show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain why a job is not running, or why it did not crawl a URL."""
+    address = None if url is None else add_scheme(url)
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli import output
 
+        if address is not None:
+            from silkline.cli.why_url import explain_url, print_url_explanation
+
+            found = await explain_url(rpc, await find_job_id(rpc, job), address)
+            output.print_result(found, print_url_explanation, as_json=as_json)
+            return ExitCode.OK
         explanation = await rpc.explain_crawl_job(await find_job_id(rpc, job))
         output.print_result(explanation, output.print_explanation, as_json=as_json)
         return ExitCode.OK

@@ -40,16 +40,7 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
     starts = options.starts if kind is None else strategy.starts(())
     if not starts:
         raise CrawlError('the job has no URL to start with')
-    try:
-        scope = Scope(
-            starts,
-            kind=options.scope,
-            include=options.include,
-            exclude=options.exclude,
-            policy=options.policy,
-        )
-    except ValueError as error:
-        raise CrawlError(str(error)) from error
+    scope = Scope.of_job(options, starts)
     # `max_depth` limits following links; URLs in lists and sitemaps are always fetched.
     max_depth = options.max_depth if options.strategy == 'site' else 1000
     frontier = Frontier(channel, scope, max_depth=max_depth)

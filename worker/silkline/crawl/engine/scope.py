@@ -13,7 +13,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from silkline.crawl.engine.traps import DuplicateDetector, is_trap
-from silkline.crawl.options import HostPolicy
+from silkline.crawl.options import CrawlError, CrawlOptions, HostPolicy
 from silkline.crawl.urls import host_of, join
 from silkline.protocol import SkipReason
 
@@ -48,6 +48,19 @@ class Scope:
         self.duplicates = DuplicateDetector()
         for start in starts:
             self.extend(start)
+
+    @classmethod
+    def of_job(cls, options: CrawlOptions, starts: Sequence[str]) -> 'Scope':
+        try:
+            return cls(
+                starts,
+                kind=options.scope,
+                include=options.include,
+                exclude=options.exclude,
+                policy=options.policy,
+            )
+        except ValueError as error:
+            raise CrawlError(str(error)) from error
 
     def extend(self, start: str) -> None:
         """Add the place of a start URL, or of the URL it redirects to."""
