@@ -75,6 +75,7 @@ def test_a_crawl_in_an_empty_directory_starts_stack_and_worker(directory: Path) 
 def test_a_site_with_broken_and_forbidden_pages_is_crawled(user: User, site: DemoSite) -> None:
     done = user.run('crawl', f'{site.url}/', *ALLOW, '--export', 'manual')
     skipped = user.run('pages', job_id_in(done.stderr), '--skipped').stdout
+    why = user.run('why', job_id_in(done.stderr), 'https://www.example.org/').stdout
     sensors = (user.directory / 'manual/guide/sensors/index.md').read_text()
 
     assert '14 pages' in done.stdout
@@ -84,7 +85,8 @@ def test_a_site_with_broken_and_forbidden_pages_is_crawled(user: User, site: Dem
     assert re.search(r'/files/poster\.pdf +200 +content_type: ', skipped)
     assert re.search(r'/guide/old-sensors/ +301 +redirect: ', skipped)
     assert re.search(r'/team/ +200 +noindex: ', skipped)
-    assert re.search(r'https://www\.example\.org/ +out_of_scope: ', skipped)
+    assert 'https://www.example.org/' not in skipped
+    assert why == f'out_of_scope: the crawl stays on host {site.url.removeprefix("http://")}\n'
     assert '| `radar` | water level, from above |' in sensors
     assert '  zero_m = -0.42      # the gauge board' in sensors
     assert '潮位計の手引き' in (user.directory / 'manual/ja/index.md').read_text()
