@@ -178,7 +178,7 @@ def why(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a job is not running, or why it did not crawl a URL."""
+    """Explain why a job is not running or did not crawl a URL."""
     address = None if url is None else add_scheme(url)
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
