@@ -36,6 +36,10 @@ GOLDEN: list[tuple[protocol.ToRunner | protocol.FromRunner, bytes]] = [
         + b'"url":"https://a.example/","depth":1}]}',
     ),
     (
+        protocol.LinksRefused(counts={'out_of_scope': 12, 'excluded': 3}),
+        b'\0\0\0\x42{"type":"links_refused","counts":{"out_of_scope":12,"excluded":3}}',
+    ),
+    (
         protocol.Failed(error_code='oom', message='out of memory'),
         b'\0\0\0\x52{"type":"failed","error_code":"oom",'
         b'"message":"out of memory","is_retryable":true}',

@@ -1,6 +1,7 @@
 """A runner's results reach the queue once: in numbered batches, whatever is interrupted."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -28,6 +29,7 @@ class Queue:
     def __init__(self, error: Exception | None = None, *, hangs: bool = False) -> None:
         self.saved: dict[int, set[str]] = {}
         self.pages: dict[int, int] = {}
+        self.refused: Counter[str] = Counter()
         self.wanted: list[tuple[int, int]] = []
         self.command: protocol.Command = 'continue'
         self.reached = asyncio.Event()
@@ -48,6 +50,7 @@ class Queue:
         assert batch['seq'] not in self.saved
         self.saved[batch['seq']] = batch.keys() - {'seq'}
         self.pages[batch['seq']] = len(batch.get('finished', ()))
+        self.refused.update(batch.get('refused', {}))
         return Checkpoint(command=self.command, for_runner={'pending': want})
 
 
@@ -110,6 +113,24 @@ def test_a_batch_is_full_before_the_database_would_refuse_it() -> None:
     while not batch.is_full:
         batch.add(protocol.Finished(url_key=KEY, status='done'))
     assert len(batch.finished) <= 5000
+
+
+def test_refused_links_of_an_interrupted_batch_are_counted_once() -> None:
+    async def scenario() -> None:
+        queue = Queue(hangs=True)
+        checkpoints = checkpoints_to(queue)
+        await checkpoints.add(protocol.LinksRefused(counts={'out_of_scope': 2}))
+        interrupted = asyncio.create_task(checkpoints.save())
+        await queue.reached.wait()
+        interrupted.cancel()
+        await asyncio.wait([interrupted])
+        await checkpoints.add(protocol.LinksRefused(counts={'out_of_scope': 3, 'excluded': 1}))
+        await checkpoints.save()
+
+        assert queue.saved == {1: {'refused'}, 2: {'refused'}}
+        assert queue.refused == {'out_of_scope': 5, 'excluded': 1}
+
+    asyncio.run(scenario())
 
 
 def test_an_interrupted_batch_is_sent_again_before_the_next() -> None:
