@@ -138,7 +138,7 @@ def test_hints_of_the_queue_name_commands_and_not_functions(
     user.run('resume', job)
     stack.rpc('complete_crawl_job', p_lease_token=claim(stack, job))
 
-    assert user.run('retry', job, code=1).stderr.endswith('\nUse --all to start over.\n')
+    assert user.run('retry', job, code=1).stderr.endswith('\nUse --urls all to start over.\n')
 
 
 def test_a_command_that_changes_a_job_prints_its_new_status(user: User) -> None:
@@ -147,7 +147,7 @@ def test_a_command_that_changes_a_job_prints_its_new_status(user: User) -> None:
         (['pause', job], 'paused'),
         (['resume', job], 'pending'),
         (['stop', job], 'stopped'),
-        (['retry', job, '--all'], 'pending'),
+        (['retry', job, '--urls', 'all'], 'pending'),
         (['cancel', job], 'cancelled'),
     ):
         assert user.run(*words).stdout == f'{job} {status}\n'

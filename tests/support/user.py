@@ -21,14 +21,14 @@ class User:
         self.environment = {**kept, 'XDG_STATE_HOME': str(directory / 'state'), **variables}
 
     def run(
-        self, *words: str, code: int = 0, seconds: float = 100, **variables: str
+        self, *words: str, typed: str = '', code: int = 0, seconds: float = 100, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, and check its exit code."""
+        """Run a command to its end, and check its exit code; `typed` answers its questions."""
         done = subprocess.run(
             [*self._silkline, *words],
             cwd=self.directory,
             env={**self.environment, **variables},
-            stdin=subprocess.DEVNULL,
+            input=typed,
             capture_output=True,
             text=True,
             timeout=seconds,

@@ -13,8 +13,10 @@ import typer
 from silkline.errors import NoSuchJob, SettingsError
 
 if TYPE_CHECKING:
+    from silkline.queue.rows import JobStatus
     from silkline.queue.rpc import Rpc
 
+STATUSES = ('pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled')
 LAST = 'last'
 # Ids start with a timestamp, so ids of the same day differ at the end.
 PART_OF_ID = re.compile(r'[0-9a-f-]{6,35}')
@@ -70,13 +72,20 @@ def use_ascii_hosts(payload: dict[str, object]) -> dict[str, object]:
     return changed
 
 
-def read_time(text: str) -> datetime:
+def read_statuses(words: list[str]) -> 'list[JobStatus]':
+    for word in words:
+        if word not in STATUSES:
+            raise SettingsError(f'{word!r} is not a status: use one of {", ".join(STATUSES)}')
+    return cast('list[JobStatus]', words)
+
+
+def read_time(text: str, *, option: str) -> datetime:
     """A date, or a date and time; in local time unless it has a zone."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
         raise SettingsError(
-            f'--run-after {text!r} is not a time: expected something like 2026-12-24,'
+            f'{option} {text!r} is not a time: expected something like 2026-12-24,'
             ' 2026-12-24T18:00 (local time) or 2026-12-24T18:00Z'
         ) from error
 

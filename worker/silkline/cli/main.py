@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from silkline import __version__
-from silkline.cli.commands import jobs, local_stack, pages, plugins, queue, worker
+from silkline.cli.commands import job_control, jobs, local_stack, pages, plugins, queue, worker
 from silkline.cli.crawl import command as crawl
 from silkline.errors import ExitCode
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.add_typer(crawl.commands)
 app.add_typer(pages.commands)
 app.add_typer(jobs.commands)
+app.add_typer(job_control.commands)
 app.add_typer(worker.commands)
 app.add_typer(queue.commands)
 app.add_typer(plugins.commands)

@@ -8,7 +8,7 @@ fast.
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,6 +18,8 @@ from silkline.settings import Project, read_project
 if TYPE_CHECKING:
     from silkline.queue.rpc import Rpc
 
+T = TypeVar('T')
+
 # Shorter than a worker's: a person is waiting.
 PATIENCE_SECONDS = 4.0
 
@@ -25,39 +27,38 @@ PATIENCE_SECONDS = 4.0
 COMMAND_NAMES = {
     'Use resume_crawl_job': 'Use silkline resume',
     'Use retry_crawl_job': 'Use silkline retry',
-    'Use p_urls all': 'Use --all',
+    'Use p_urls all': 'Use --urls all',
     'Leave p_user_id': 'Leave --user',
     'p_user_id is': '--user is',
 }
 
 UrlArgument = Annotated[str, typer.Argument(metavar='URL', help='The URL to start from.')]
-JobArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar='JOB',
-        help='A job id, at least its last six characters, or "last" for the newest job.',
-    ),
-]
+JOB_HELP = 'A job id, at least its last six characters, or "last" for the newest job.'
+JobArgument = Annotated[str, typer.Argument(metavar='JOB', help=JOB_HELP)]
 AsJson = Annotated[bool, typer.Option('--json', help='Print JSON.')]
 
 
 def run(work: 'Callable[[Rpc, Project], Coroutine[Any, Any, ExitCode]]') -> None:
     """Connect to the API, run a command's `work` and exit with its code."""
+    raise typer.Exit(ask(work))
+
+
+def ask(work: 'Callable[[Rpc, Project], Coroutine[Any, Any, T]]') -> T:
+    """Connect to the API and return what `work` returns; exit if it fails."""
     import asyncio
 
     from silkline.queue.rpc import Rpc
 
-    async def connect() -> ExitCode:
+    async def connect() -> T:
         project = read_project()
         async with Rpc(project, patience_seconds=PATIENCE_SECONDS) as rpc:
             return await work(rpc, project)
 
     with exit_on_error():
         try:
-            code = asyncio.run(connect())
-        except KeyboardInterrupt:
-            code = ExitCode.INTERRUPTED
-        raise typer.Exit(code)
+            return asyncio.run(connect())
+        except KeyboardInterrupt as error:
+            raise typer.Exit(ExitCode.INTERRUPTED) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from silkline.cli.terminal import printable
 from silkline.protocol import SkipReason
-from silkline.queue.rows import JobStatus, Progress, Reason, UrlRow, Workers
+from silkline.queue.rows import BulkChange, JobStatus, Progress, Reason, UrlRow, Workers
 
 # Why a URL was not fetched, or its page not stored.
 SKIP_REASONS: dict[SkipReason, str] = {
@@ -148,6 +148,11 @@ def byte_size(size: int) -> str:
 
 def counted(count: int, word: str, plural: str | None = None) -> str:
     return f'{count} {word if count == 1 else plural or f"{word}s"}'
+
+
+def matched_jobs(change: BulkChange) -> str:
+    count = capped_count(change.matched, change.count_limit)
+    return f'{count} {"job" if change.matched == 1 else "jobs"}'
 
 
 def capped_count(count: int, limit: int) -> str:

@@ -53,6 +53,16 @@ class Job(Row):
         return str(self.payload.get('url') or self.host or '')
 
 
+class BulkChange(Row):
+    """What was done to the jobs that a filter matches; no count goes beyond `count_limit`."""
+
+    # How many there were to change, before this call.
+    matched: int
+    changed: int
+    left: int
+    count_limit: int
+
+
 class ClaimedJob(Row):
     """A job and the token of its lease: a row of `crawl_lease`, which only a claim returns."""
 

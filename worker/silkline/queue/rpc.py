@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from silkline import __version__
 from silkline.errors import ApiRefused, ApiUnavailable, NoSuchJob
 from silkline.queue.rows import (
+    BulkChange,
     Check,
     Checkpoint,
     ClaimedJob,
@@ -57,6 +58,9 @@ T = TypeVar('T')
 # The HTTP status of the last response in this task: the client library does not expose it, and
 # the errors of a gateway have no code of their own.
 http_status: ContextVar[int] = ContextVar('http_status', default=0)
+
+# `p_filter` of the bulk functions: which jobs, by status, host and so on.
+JobFilter = Mapping[str, object]
 
 ReleaseReason = Literal['shutdown', 'later', 'worker_restarted']
 
@@ -138,6 +142,23 @@ class Rpc:
 
     async def retry_crawl_job(self, job_id: UUID, *, urls: str) -> Job:
         return await self._change('retry_crawl_job', job_id, p_urls=urls)
+
+    # Change up to `limit` of the jobs that match a filter; 0 only counts them.
+
+    async def pause_crawl_jobs(self, job_filter: JobFilter, *, limit: int) -> BulkChange:
+        return await self._change_many('pause_crawl_jobs', job_filter, limit)
+
+    async def resume_crawl_jobs(self, job_filter: JobFilter, *, limit: int) -> BulkChange:
+        return await self._change_many('resume_crawl_jobs', job_filter, limit)
+
+    async def stop_crawl_jobs(self, job_filter: JobFilter, *, limit: int) -> BulkChange:
+        return await self._change_many('stop_crawl_jobs', job_filter, limit)
+
+    async def cancel_crawl_jobs(self, job_filter: JobFilter, *, limit: int) -> BulkChange:
+        return await self._change_many('cancel_crawl_jobs', job_filter, limit)
+
+    async def retry_crawl_jobs(self, job_filter: JobFilter, *, urls: str, limit: int) -> BulkChange:
+        return await self._change_many('retry_crawl_jobs', job_filter, limit, p_urls=urls)
 
     async def crawl_progress(self, job_id: UUID) -> Progress:
         return await self._call('crawl_progress', {'p_job_id': str(job_id)}, Progress)
@@ -326,6 +347,12 @@ class Rpc:
     async def _change(self, function: str, job_id: UUID, **params: str) -> Job:
         given = {'p_job_id': str(job_id), **params}
         return (await self._call(function, given, list[Job]))[0]
+
+    async def _change_many(
+        self, function: str, job_filter: JobFilter, limit: int, **params: str
+    ) -> BulkChange:
+        given = {'p_filter': job_filter, 'p_limit': limit, **params}
+        return await self._call(function, given, BulkChange)
 
     async def _call(self, function: str, params: Mapping[str, object], kind: type[T]) -> T:
         # The library's annotation says text, but any JSON works.

@@ -1,35 +1,34 @@
-"""The commands about jobs: enqueue, watch, jobs, show, why, pause, resume, stop, cancel, retry.
+"""The commands about jobs: enqueue, watch, jobs, show, why.
 
-Imports the API only when a command runs, to keep `--help` fast.
+The commands that change jobs are in `job_control.py`. Imports the API only when a command runs, to
+keep `--help` fast.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID, uuid4
 
 import typer
 
 from silkline.cli.arguments import (
     LAST,
+    STATUSES,
     add_scheme,
     check_port,
     find_job_id,
     read_options,
+    read_statuses,
     read_time,
     use_ascii_hosts,
 )
 from silkline.cli.progress_bar import progress_display
 from silkline.cli.runtime import AsJson, JobArgument, UrlArgument, print_message, run
-from silkline.errors import ExitCode, SettingsError
+from silkline.errors import ExitCode
 from silkline.settings import Project
 
 if TYPE_CHECKING:
-    from silkline.queue.rows import Job, JobStatus
     from silkline.queue.rpc import Rpc
 
 commands = typer.Typer()
-
-STATUSES = ('pending', 'processing', 'paused', 'completed', 'failed', 'stopped', 'cancelled')
 
 
 @commands.command()
@@ -89,7 +88,7 @@ def enqueue(
 
         check_port(address)
         payload.update(read_options(option or []))
-        due = None if run_after is None else read_time(run_after)
+        due = None if run_after is None else read_time(run_after, option='--run-after')
         job = await rpc.enqueue_crawl_job(
             use_ascii_hosts(payload),
             kind=kind,
@@ -138,10 +137,7 @@ def jobs(
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli import output, wording
 
-        for word in status or []:
-            if word not in STATUSES:
-                raise SettingsError(f'{word!r} is not a status: use one of {", ".join(STATUSES)}')
-        statuses = cast('list[JobStatus]', status or [])
+        statuses = read_statuses(status or [])
         found = await rpc.list_jobs(statuses=statuses, host=host, limit=limit)
         if not found and (statuses or host is not None) and not as_json:
             print_message(wording.describe_no_match(statuses, host))
@@ -192,54 +188,6 @@ def why(
             return ExitCode.OK
         explanation = await rpc.explain_crawl_job(await find_job_id(rpc, job))
         output.print_result(explanation, output.print_explanation, as_json=as_json)
-        return ExitCode.OK
-
-    run(work)
-
-
-@commands.command()
-def pause(job: JobArgument, as_json: AsJson = False) -> None:
-    """Pause a job until it is resumed, even across restarts."""
-    change_job(job, lambda rpc, job_id: rpc.pause_crawl_job(job_id), as_json=as_json)
-
-
-@commands.command()
-def resume(job: JobArgument, as_json: AsJson = False) -> None:
-    """Continue a paused or stopped job where it left off."""
-    change_job(job, lambda rpc, job_id: rpc.resume_crawl_job(job_id), as_json=as_json)
-
-
-@commands.command()
-def stop(job: JobArgument, as_json: AsJson = False) -> None:
-    """End a job early; its pages are kept and it can be resumed."""
-    change_job(job, lambda rpc, job_id: rpc.stop_crawl_job(job_id), as_json=as_json)
-
-
-@commands.command()
-def cancel(job: JobArgument, as_json: AsJson = False) -> None:
-    """End a job for good; it cannot be resumed."""
-    change_job(job, lambda rpc, job_id: rpc.cancel_crawl_job(job_id), as_json=as_json)
-
-
-@commands.command()
-def retry(
-    job: JobArgument,
-    everything: Annotated[
-        bool, typer.Option('--all', help='Fetch all URLs again, not only those that failed.')
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Run an ended job again."""
-    urls = 'all' if everything else 'failed'
-    change_job(job, lambda rpc, job_id: rpc.retry_crawl_job(job_id, urls=urls), as_json=as_json)
-
-
-def change_job(job: str, change: 'Callable[[Rpc, UUID], Awaitable[Job]]', *, as_json: bool) -> None:
-    async def work(rpc: 'Rpc', project: Project) -> ExitCode:
-        from silkline.cli import output
-
-        changed = await change(rpc, await find_job_id(rpc, job))
-        output.print_result(changed, output.print_status, as_json=as_json)
         return ExitCode.OK
 
     run(work)
