@@ -54,7 +54,7 @@ class Gateway:
         callers = Callers(settings.keys)
         self._rest = Rest(database_url=settings.database_url('authenticator'), callers=callers)
         self._realtime = Realtime(
-            database_url=settings.database_url('supabase_admin'), callers=callers
+            database_url=settings.database_url('supabase_realtime_admin'), callers=callers
         )
 
     async def __aenter__(self) -> Self:

@@ -304,20 +304,22 @@ def test_a_join_without_a_token_uses_the_key_of_the_socket(
         service.join('crawl_workers_too', private=True, token=gateway.keys.secret)
 
 
-def test_a_worker_with_the_limited_key_gets_commands_if_it_may_use_realtime(
+def test_a_worker_with_the_limited_key_gets_commands_and_nothing_else(
     gateway: GatewayThread, database: Database, client: Phoenix
 ) -> None:
+    [job] = database.call('enqueue_crawl_job', p_payload={'url': 'https://a.example/'})
     token = gateway.keys.crawl_worker
-    client.join('crawl_workers', private=True, token=token, expect='error')
-    database.query(
-        """
-        grant usage on schema realtime to crawl_worker;
-        grant select, insert on realtime.messages to crawl_worker
-        """,
-        role='supabase_admin',
-    )
     client.join('crawl_workers', private=True, token=token)
     client.join(f'crawl_user:{uuid4()}', private=True, token=token, expect='error')
+    client.join(f'crawl_job:{job["id"]}', private=True, token=token, expect='error')
+
+
+@pytest.mark.parametrize('role', ['postgres', 'supabase_admin', 'authenticator', 'nobody'])
+def test_a_role_that_was_not_granted_to_realtime_joins_nothing(
+    gateway: GatewayThread, client: Phoenix, role: str
+) -> None:
+    token = gateway.keys.sign({'role': role, 'exp': int(time.time()) + 60})
+    client.join('crawl_workers', private=True, token=token, expect='error')
 
 
 def test_a_probe_leaves_nothing_behind(gateway: GatewayThread, database: Database) -> None:
