@@ -160,7 +160,7 @@ def test_anonymous_callers_get_401(rest: Rest) -> None:
     assert (called.status, called.code) == (401, '42501')
     assert called.error['message'] == 'permission denied for function enqueue_crawl_job'
     assert (read.status, read.code) == (401, '42501')
-    assert read.error['message'] == 'permission denied for table crawl_jobs'
+    assert read.error['message'] == 'permission denied for view crawl_jobs'
 
 
 def test_users_get_403_for_functions_of_other_roles(rest: Rest, owner: User) -> None:

@@ -176,6 +176,18 @@ def test_the_queue_returns_a_job_as_a_list_of_one(
     assert [(row['id'], row['status']) for row in response.data] == [(job['id'], 'paused')]
 
 
+def test_columns_can_be_selected_from_a_job_that_the_queue_returns(
+    rest: Rest, owner: User, project: Project
+) -> None:
+    job = project.enqueue(owner)
+
+    response = rest.as_user(owner).call(
+        'pause_crawl_job', {'p_job_id': job['id']}, ('select', 'id, status'), ('single',)
+    )
+
+    assert response.data == {'id': job['id'], 'status': 'paused'}
+
+
 def test_the_queue_returns_an_empty_list_for_a_claim_without_jobs(rest: Rest) -> None:
     response = rest.as_service().call(
         'claim_crawl_jobs', {'p_worker_id': str(uuid4()), 'p_lease_tokens': []}

@@ -1,10 +1,11 @@
 """Reads of tables, with the queries of a dashboard."""
 
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import pytest
 
-from tests.support.project import Project, User
+from tests.support.project import Project, User, tomorrow
 from tests.support.rest_clients import Rest, Step
 
 # Source, priority, and the function that changed the job.
@@ -31,7 +32,15 @@ class Reader:
 def reader(project: Project) -> Reader:
     reader = Reader(project.sign_up())
     for source, priority, change in JOBS:
-        job = project.enqueue(reader.user, p_source_id=source, p_priority=priority)
+        # By the service: a user may not raise the priority of a job.
+        [job] = project.call(
+            'enqueue_crawl_job',
+            p_payload={'url': f'https://{uuid4().hex}.example/'},
+            p_source_id=source,
+            p_priority=priority,
+            p_user_id=str(reader.user.id),
+            p_run_after=tomorrow(),
+        )
         reader.ids[source] = job['id']
         if change is not None:
             project.call(change, token=reader.user.token, p_job_id=job['id'])
@@ -111,6 +120,15 @@ def test_json_columns_are_returned_as_json(rest: Rest, reader: Reader) -> None:
     response = rest.as_user(reader.user).read('crawl_jobs', ('select', '*'), ('limit', 1))
 
     assert response.data[0]['payload']['url'].startswith('https://')
+
+
+def test_a_row_has_neither_the_lease_nor_the_place_of_its_job(rest: Rest, reader: Reader) -> None:
+    client = rest.as_user(reader.user)
+    job = client.read('crawl_jobs', ('select', '*'), ('limit', 1), ('single',))
+    state = client.read('crawl_states', ('select', '*'), ('limit', 1), ('single',))
+
+    assert {'lease_token', 'place', 'host_slot', 'lease_check_at'}.isdisjoint(job.data)
+    assert {'batch_token', 'batch_seq'}.isdisjoint(state.data)
 
 
 def test_rows_are_ordered_by_a_column(rest: Rest, reader: Reader) -> None:
