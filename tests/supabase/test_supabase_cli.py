@@ -108,6 +108,16 @@ def test_push_applies_all_migrations_once(bare_database: Database, cli: Cli) -> 
     assert history(bare_database) == applied
 
 
+def test_push_succeeds_on_a_project_that_refuses_policies_on_messages(
+    server: Server, bare_database: Database, cli: Cli
+) -> None:
+    """The CLI prints no notices: what was refused is for crawl_doctor to say."""
+    with server.without_supautils():
+        cli(bare_database, 'db', 'push', '--yes')
+
+    assert [row['version'] for row in history(bare_database)] == VERSIONS
+
+
 def test_migrate_leaves_nothing_to_push(database: Database, cli: Cli) -> None:
     listed = cli(database, 'migration', 'list')['migrations']
     assert [(row['local'], row['remote']) for row in listed] == [
