@@ -39,6 +39,7 @@ create table public."odd ""table" (
 );
 insert into public."odd ""table" values (1, 2, 3, 4, 5);
 create table public.secrets (id int);
+revoke all on public.secrets from anon, authenticated, service_role;
 create table public.rows (id int primary key);
 insert into public.rows select generate_series(1, 1500);
 create table public.owned (id int primary key, owner text);
