@@ -1,6 +1,5 @@
 """`silkline watch`: following a job until it ends."""
 
-import asyncio
 import json
 import subprocess
 import threading
@@ -10,11 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from aiohttp import ClientSession, web
 
 from silkline.cli.watch import pause_after
 from silkline.queue.rows import Progress
 from tests.cli.test_output import progress
+from tests.support.proxy import RestProxy
 from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User
 from tests.support.waiting import wait_until
@@ -112,8 +111,8 @@ def test_watching_a_job_that_does_not_complete_exits_with_4(user: User, job: str
 
 def test_a_job_can_be_watched_without_realtime(stack: StackProcess, user: User, job: str) -> None:
     key = stack.variables['SUPABASE_SECRET_KEY']
-    with without_realtime(stack.url) as url:
-        elsewhere = User(user.directory, SUPABASE_URL=url, SUPABASE_SECRET_KEY=key)
+    with RestProxy(stack.url) as proxy:
+        elsewhere = User(user.directory, SUPABASE_URL=proxy.url, SUPABASE_SECRET_KEY=key)
         with watching(elsewhere, job, '--json') as watch:
             watch.wait_for('pending')
             user.run('cancel', job)
@@ -128,50 +127,3 @@ def test_a_job_that_is_saving_is_polled_often_because_no_event_follows() -> None
     assert pause_after(saving, is_live=True, poll_seconds=5.0) <= 1
     assert pause_after(running, is_live=True, poll_seconds=1.0) == 5
     assert pause_after(running, is_live=False, poll_seconds=1.0) == 1
-
-
-@contextmanager
-def without_realtime(url: str) -> Generator[str]:
-    """The same API behind a proxy that passes REST only."""
-    ready = threading.Event()
-    addresses: list[str] = []
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        async with ClientSession(auto_decompress=False) as session:
-
-            async def pass_on(request: web.Request) -> web.Response:
-                if not request.path.startswith('/rest/'):
-                    raise web.HTTPBadGateway
-                async with session.request(
-                    request.method,
-                    f'{url}{request.path_qs}',
-                    headers={**request.headers, 'Host': '127.0.0.1'},
-                    data=await request.read(),
-                ) as answer:
-                    return web.Response(
-                        status=answer.status,
-                        body=await answer.read(),
-                        content_type=answer.content_type,
-                    )
-
-            application = web.Application()
-            application.router.add_route('*', '/{path:.*}', pass_on)
-            runner = web.AppRunner(application)
-            await runner.setup()
-            await web.TCPSite(runner, '127.0.0.1', 0).start()
-            addresses.append('http://{}:{}'.format(*runner.addresses[0]))
-            ready.set()
-            await stop.wait()
-            await runner.cleanup()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
-    thread.start()
-    try:
-        assert ready.wait(60)
-        yield addresses[0]
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()

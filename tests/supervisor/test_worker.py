@@ -23,6 +23,7 @@ from silkline.queue.realtime import listen
 from silkline.settings import Project
 from tests.support.crawls import LOOPBACK
 from tests.support.plugins import python_with_generated_site
+from tests.support.proxy import RestProxy
 from tests.support.runner import is_running
 from tests.support.site import Site, page
 from tests.support.stack import StackProcess, own_stack
@@ -678,6 +679,56 @@ def test_a_worker_without_the_api_stops_in_time_and_leaves_a_lease_file(
             queue.wait_for('completed', crawl.job)
     assert queue.job(crawl.job)['attempt'] == 2
     queue.assert_complete_once(crawl.job, pages=PAGES)
+
+
+# What a worker says to the queue
+
+
+@contextmanager
+def worker_behind_a_proxy(
+    queue: Queue, directory: Path, proxy: RestProxy, *words: str
+) -> Generator[WorkerProcess]:
+    key = queue.stack.variables['SUPABASE_SECRET_KEY']
+    variables = {'SUPABASE_URL': proxy.url, 'SUPABASE_SECRET_KEY': key}
+    with run_worker(queue, directory, *words, variables=variables) as worker:
+        yield worker
+
+
+def test_a_job_of_one_page_takes_two_checkpoints_and_one_completion(
+    queue: Queue, directory: Path
+) -> None:
+    with (
+        RestProxy(queue.stack.url) as proxy,
+        worker_behind_a_proxy(queue, directory, proxy, '--once'),
+    ):
+        job = queue.enqueue(pages=1)
+        queue.wait_for('completed', job)
+
+    assert len(proxy.calls_of('checkpoint_crawl_job')) == 2
+    assert len(proxy.calls_of('complete_crawl_job')) == 1
+    assert proxy.calls_of('complete_crawl_jobs') == []
+    queue.assert_complete_once(job, pages=1)
+
+
+def test_jobs_that_end_during_a_completion_are_completed_in_one_call(
+    queue: Queue, directory: Path
+) -> None:
+    jobs = [queue.enqueue(pages=3) for _ in range(4)]
+    with RestProxy(queue.stack.url) as proxy:
+        proxy.hold('complete_crawl_job')
+        with worker_behind_a_proxy(queue, directory, proxy, '--burst') as worker:
+            queue.wait_for_pages(3, *jobs)
+            wait_until(lambda: not worker.runners(), what='all crawls to end')
+            wait_until(lambda: proxy.calls_of('complete_crawl_job'), what='the first completion')
+            proxy.release()
+            assert worker.wait() == 0
+
+    alone = len(proxy.calls_of('complete_crawl_job'))
+    together = [len(call['p_lease_tokens']) for call in proxy.calls_of('complete_crawl_jobs')]
+    assert alone + sum(together) == 4
+    assert max(together) >= 2
+    for job in jobs:
+        queue.assert_complete_once(job, pages=3)
 
 
 # Many jobs, many workers
