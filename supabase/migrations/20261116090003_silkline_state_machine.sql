@@ -123,6 +123,7 @@ declare
   end;
 begin
   if v_broken is null then
+    new.owner_id := coalesce(new.user_id, '00000000-0000-0000-0000-000000000000');
     return new;
   end if;
 
@@ -135,7 +136,7 @@ end
 $$;
 
 comment on function silkline.check_new_job() is
-  'Trigger: enforce the rules for a new row of silkline.jobs.';
+  'Trigger: enforce the rules for a new row of silkline.jobs, and set its owner_id.';
 
 revoke execute on function silkline.check_new_job() from public, anon, authenticated;
 

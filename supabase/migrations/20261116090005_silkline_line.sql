@@ -435,32 +435,29 @@ create function silkline.unblock_next_jobs(p_hosts text[], p_owner_ids uuid[])
   set search_path = ''
 as $$
 declare
+  v_host text;
   v_next record;
 begin
-  perform silkline.lock('host', freed.host)
-  from (
-    select distinct host
-    from unnest(p_hosts) as host
-    order by host
-  ) as freed;
+  if cardinality(p_hosts) > 1 then
+    foreach v_host in array array(select distinct host from unnest(p_hosts) as host order by host)
+    loop
+      perform silkline.lock('host', v_host);
+    end loop;
+  else
+    perform silkline.lock('host', p_hosts[1]);
+  end if;
 
-  for v_next in
-    select freed.host, freed.count
-    from (
-      select host, count(*)::integer as count
-      from unnest(p_hosts) as host
-      group by host
-    ) as freed
-    where exists (
-      select
-      from silkline.jobs as job
-      where job.status = 'pending'
-        and job.waits_for = 'host'
-        and job.host = freed.host
-    )
-  loop
-    perform silkline.unblock_next_for_host(v_next.host, v_next.count);
-  end loop;
+  if exists (
+    select
+    from silkline.jobs as job
+    where job.status = 'pending'
+      and job.waits_for = 'host'
+      and job.host = any (p_hosts)
+  ) then
+    foreach v_host in array p_hosts loop
+      perform silkline.unblock_next_for_host(v_host, 1);
+    end loop;
+  end if;
 
   if exists (
     select

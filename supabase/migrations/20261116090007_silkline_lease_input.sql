@@ -53,6 +53,11 @@ create function silkline.check_lease_tokens(p_lease_tokens uuid[])
   set search_path = ''
 as $$
 begin
+  -- One token is the usual case, and then this is the whole cost.
+  if cardinality(p_lease_tokens) = 1 and p_lease_tokens[1] is not null then
+    return;
+  end if;
+
   if p_lease_tokens is null
     or array_ndims(p_lease_tokens) > 1
     or array_position(p_lease_tokens, null) is not null

@@ -95,11 +95,11 @@ begin
     left join silkline.jobs as job
       on job.lease_token = asked.token
       and job.worker_id = p_worker_id
-      and not exists (
-        select
+      and (
+        select account.owner_id
         from silkline.deleted_accounts as account
         where account.owner_id = job.owner_id
-      );
+      ) is null;
 end
 $$;
 

@@ -90,29 +90,10 @@ begin
       where before.id = any (p_job_ids)
     ) as target
     where job.id = target.id
-    returning job.*, target.old_status, target.was_in_line
+    returning job.id, job.host, job.owner_id, target.old_status, target.was_in_line
   )
   select
-    array_agg(
-      row (
-        changed.id,
-        changed.user_id,
-        changed.kind,
-        changed.event_seq,
-        changed.old_status,
-        changed.status,
-        p_action,
-        changed.worker_id,
-        changed.lease_check_at is not null,
-        changed.status = 'pending' and changed.waits_for is null,
-        changed.attempt,
-        changed.retry_count,
-        changed.progress_percentage,
-        changed.run_after,
-        changed.error_code,
-        changed.error_message
-      )::silkline.job_change
-    ),
+    array_agg(row (changed.id, changed.old_status, p_action)::silkline.job_change),
     array_agg(changed.host) filter (where changed.was_in_line),
     array_agg(changed.owner_id) filter (where changed.was_in_line)
   into v_changes, v_hosts, v_owner_ids
@@ -261,7 +242,6 @@ as $$
 declare
   v_state silkline.states;
   v_again integer;
-  v_changes silkline.job_change[];
 begin
   if p_urls is null or p_urls not in ('failed', 'all') then
     raise sqlstate 'PT422' using
@@ -376,52 +356,29 @@ begin
   from counted
   where state.job_id = p_job.id;
 
-  with changed as (
-    update silkline.jobs as job
-    set
-      status = 'pending',
-      event_seq = job.event_seq + 1,
-      retry_count = 0,
-      running_seconds = 0,
-      run_after = now(),
-      place = silkline.join_place(
-        job.owner_id,
-        job.kind,
-        (100 - (job.place >> 40))::integer,
-        job.place
-      ),
-      progress_percentage = 0,
-      error_code = null,
-      error_message = null,
-      started_at = null,
-      completed_at = null
-    where job.id = p_job.id
-    returning job.*
-  )
-  select array_agg(
-    row (
-      changed.id,
-      changed.user_id,
-      changed.kind,
-      changed.event_seq,
-      p_job.status,
-      changed.status,
-      'retry',
-      null,
-      false,
-      true,
-      changed.attempt,
-      changed.retry_count,
-      changed.progress_percentage,
-      changed.run_after,
-      null,
-      null
-    )::silkline.job_change
-  )
-  into v_changes
-  from changed;
+  update silkline.jobs as job
+  set
+    status = 'pending',
+    event_seq = job.event_seq + 1,
+    retry_count = 0,
+    running_seconds = 0,
+    run_after = now(),
+    place = silkline.join_place(
+      job.owner_id,
+      job.kind,
+      (100 - (job.place >> 40))::integer,
+      job.place
+    ),
+    progress_percentage = 0,
+    error_code = null,
+    error_message = null,
+    started_at = null,
+    completed_at = null
+  where job.id = p_job.id;
 
-  perform silkline.record_changes(v_changes);
+  perform silkline.record_changes(
+    array[row (p_job.id, p_job.status, 'retry')::silkline.job_change]
+  );
 end
 $$;
 
