@@ -346,11 +346,11 @@ as $$
   from (
     select 'settings ' || ctid || crawl_settings as row_version from public.crawl_settings
     union all
-    select 'job ' || ctid || crawl_jobs from silkline.jobs
+    select 'job ' || ctid || jobs from silkline.jobs
     union all
-    select 'state ' || ctid || crawl_states from silkline.states
+    select 'state ' || ctid || states from silkline.states
     union all
-    select 'task ' || ctid || crawl_tasks from silkline.tasks
+    select 'task ' || ctid || tasks from silkline.tasks
     union all
     select 'page ' || ctid || crawl_pages from public.crawl_pages
     union all
@@ -358,7 +358,7 @@ as $$
     union all
     select 'audit ' || ctid || crawl_audits from public.crawl_audits
     union all
-    select 'event ' || ctid || crawl_events from silkline.events
+    select 'event ' || ctid || events from silkline.events
     union all
     select 'worker ' || ctid || crawl_workers from public.crawl_workers
   ) as written;
