@@ -185,7 +185,9 @@ begin
     and job.kind = p_kind
     and job.place >= v_head
     and job.place < silkline.band_start(p_band - 1)
-  order by job.place desc
+  -- In the order of the owner's index. By place alone, the planner may read the whole line backward
+  -- for an owner who has no job in it.
+  order by job.waits_for desc, job.place desc
   limit 1;
 
   return greatest(v_head, least(p_old_place, coalesce(v_last + 1, v_head)));
