@@ -137,7 +137,14 @@ alter table silkline.deleted_jobs enable row level security;
 comment on table silkline.deleted_jobs is
   'Deleted jobs whose states, tasks, events and audits are yet to be swept.';
 
+create policy "Only the service reads deleted jobs"
+  on silkline.deleted_jobs
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
 revoke all on silkline.deleted_jobs from anon, authenticated, service_role;
+grant select on silkline.deleted_jobs to service_role;
 
 -- A deleted account: nothing of it is visible or claimed from this moment; its jobs and pages are
 -- swept later. Foreign keys to auth.users would make the deletion take as long as its rows, and
@@ -151,7 +158,14 @@ alter table silkline.deleted_accounts enable row level security;
 comment on table silkline.deleted_accounts is
   'Deleted accounts whose jobs and pages are yet to be swept; kept for a day after that.';
 
+create policy "Only the service reads deleted accounts"
+  on silkline.deleted_accounts
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
 revoke all on silkline.deleted_accounts from anon, authenticated, service_role;
+grant select on silkline.deleted_accounts to service_role;
 
 -- Tokens that no job has any more: their lease was ended by someone else, or their receipt was
 -- overwritten by the next lease. A repeated claim with one of them takes no job.
@@ -164,7 +178,14 @@ alter table silkline.spent_tokens enable row level security;
 comment on table silkline.spent_tokens is
   'Lease tokens that have been used and are on no job; kept for a day.';
 
+create policy "Only the service reads spent tokens"
+  on silkline.spent_tokens
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
 revoke all on silkline.spent_tokens from anon, authenticated, service_role;
+grant select on silkline.spent_tokens to service_role;
 
 -- definer because Auth deletes users with its own role
 create function silkline.remember_deleted_account()

@@ -70,7 +70,14 @@ alter table silkline.lines enable row level security;
 comment on table silkline.lines is
   'The lines of pending jobs, each with a lower bound of the places in it.';
 
+create policy "Only the service reads lines"
+  on silkline.lines
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
 revoke all on silkline.lines from anon, authenticated, service_role;
+grant select on silkline.lines to service_role;
 
 -- The same for the two indexes of times that claims read.
 create table silkline.time_floors (
@@ -86,7 +93,14 @@ alter table silkline.time_floors enable row level security;
 comment on table silkline.time_floors is
   'No lease is due for a check, and no job for its start, before these times.';
 
+create policy "Only the service reads floors"
+  on silkline.time_floors
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
 revoke all on silkline.time_floors from anon, authenticated, service_role;
+grant select on silkline.time_floors to service_role;
 
 insert into silkline.time_floors default values;
 

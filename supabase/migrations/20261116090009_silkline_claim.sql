@@ -96,11 +96,16 @@ comment on function silkline.count_jobs_on_host(text) is
 
 revoke execute on function silkline.count_jobs_on_host(text) from public, anon, authenticated;
 
--- What a claim goes by.
-create type silkline.claim_limits as (
+-- What a claim has to know before it takes jobs.
+create type silkline.claim_scene as (
+  is_repeated boolean,     -- some of the tokens have been used
+  has_lapsed boolean,      -- leases are due for the reaper
+  has_due boolean,         -- the time of waiting jobs has come
+  has_old_floors boolean,
+  kinds text[],
   per_host integer,
   lists integer,
-  per_owner integer,  -- null: no limit
+  per_owner integer,       -- null: no limit
   stale_after interval
 );
 
@@ -265,11 +270,10 @@ revoke execute on function silkline.pick_at_once(text[], integer)
 -- whose host or owner another call has locked is left to that call. A round picks one job per host
 -- and per limited owner, so that the next round counts it.
 create function silkline.pick_jobs(
-  p_kinds text[],
   p_wanted integer,
   p_checked integer,
   p_passed uuid[],
-  p_limits silkline.claim_limits,
+  p_scene silkline.claim_scene,
   out ids uuid[],
   out slots integer[],
   out contested uuid[],
@@ -326,7 +330,7 @@ begin
       limit p_checked
       for update of job skip locked
     ) as first
-    where line.kind = any (p_kinds)
+    where line.kind = any (p_scene.kinds)
     order by first.place, first.id
     limit p_checked
   loop
@@ -340,11 +344,11 @@ begin
     end if;
 
     continue when v_job.host = any (v_hosts)
-      or (p_limits.per_owner is not null and v_job.owner_id = any (v_owner_ids));
+      or (p_scene.per_owner is not null and v_job.owner_id = any (v_owner_ids));
 
     if not silkline.try_lock('host', v_job.host)
       or (
-        p_limits.per_owner is not null
+        p_scene.per_owner is not null
         and not silkline.try_lock('owner', v_job.owner_id::text)
       )
     then
@@ -361,7 +365,7 @@ begin
 
     v_slot := silkline.free_slot(
       v_job.host,
-      case when v_job.host like 'list:%' then p_limits.lists else p_limits.per_host end
+      case when v_job.host like 'list:%' then p_scene.lists else p_scene.per_host end
     );
 
     if v_slot is null then
@@ -371,9 +375,9 @@ begin
       continue;
     end if;
 
-    if p_limits.per_owner is not null
+    if p_scene.per_owner is not null
       and v_job.owner_id <> '00000000-0000-0000-0000-000000000000'
-      and silkline.count_leases(v_job.owner_id) >= p_limits.per_owner
+      and silkline.count_leases(v_job.owner_id) >= p_scene.per_owner
     then
       update silkline.jobs as job
       set waits_for = 'owner'
@@ -401,11 +405,10 @@ begin
 end
 $$;
 
-comment on function silkline.pick_jobs(text[], integer, integer, uuid[], silkline.claim_limits) is
+comment on function silkline.pick_jobs(integer, integer, uuid[], silkline.claim_scene) is
   'Pick and lock the first jobs in line that can run, and set the others aside.';
 
-revoke execute
-  on function silkline.pick_jobs(text[], integer, integer, uuid[], silkline.claim_limits)
+revoke execute on function silkline.pick_jobs(integer, integer, uuid[], silkline.claim_scene)
   from public, anon, authenticated;
 
 -- A leased job as its worker sees it.
@@ -624,22 +627,15 @@ comment on function silkline.lease_jobs(uuid, uuid[], uuid[], interval, boolean)
 revoke execute on function silkline.lease_jobs(uuid, uuid[], uuid[], interval, boolean)
   from public, anon, authenticated;
 
--- What a claim has to know before it takes jobs.
-create function silkline.look_around(
-  p_lease_tokens uuid[],
-  p_kinds text[],
-  out is_repeated boolean,
-  out has_lapsed boolean,
-  out has_due boolean,
-  out has_old_floors boolean,
-  out kinds text[],
-  out limits silkline.claim_limits
-)
+create function silkline.look_around(p_lease_tokens uuid[], p_kinds text[])
+  returns silkline.claim_scene
   language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
+declare
+  v_scene silkline.claim_scene;
 begin
   select
     exists (
@@ -671,18 +667,11 @@ begin
     settings.max_lists_per_user,
     settings.max_running_jobs_per_user,
     make_interval(secs => settings.stale_after_seconds)
-  into
-    is_repeated,
-    has_lapsed,
-    has_due,
-    has_old_floors,
-    kinds,
-    limits.per_host,
-    limits.lists,
-    limits.per_owner,
-    limits.stale_after
+  into v_scene
   from public.crawl_settings as settings
   cross join silkline.time_floors as floors;
+
+  return v_scene;
 end
 $$;
 
@@ -718,8 +707,7 @@ revoke execute on function silkline.current_leases(uuid, uuid[]) from public, an
 create function silkline.claim_carefully(
   p_worker_id uuid,
   p_lease_tokens uuid[],
-  p_kinds text[],
-  p_limits silkline.claim_limits
+  p_scene silkline.claim_scene
 )
   returns setof public.crawl_lease
   language plpgsql
@@ -734,7 +722,7 @@ declare
   v_met integer := 0;
 begin
   while v_tokens <> '{}' and v_met < 400 loop
-    v_picked := silkline.pick_jobs(p_kinds, cardinality(v_tokens), 50, v_passed, p_limits);
+    v_picked := silkline.pick_jobs(cardinality(v_tokens), 50, v_passed, p_scene);
     exit when v_picked.met = 0;
 
     for v_nth in 1..cardinality(v_picked.ids) loop
@@ -743,7 +731,7 @@ begin
         v_tokens[v_nth],
         v_picked.ids[v_nth],
         v_picked.slots[v_nth],
-        p_limits.stale_after
+        p_scene.stale_after
       );
     end loop;
 
@@ -754,10 +742,10 @@ begin
 end
 $$;
 
-comment on function silkline.claim_carefully(uuid, uuid[], text[], silkline.claim_limits) is
+comment on function silkline.claim_carefully(uuid, uuid[], silkline.claim_scene) is
   'Lease jobs in rounds, and set blocked ones aside.';
 
-revoke execute on function silkline.claim_carefully(uuid, uuid[], text[], silkline.claim_limits)
+revoke execute on function silkline.claim_carefully(uuid, uuid[], silkline.claim_scene)
   from public, anon, authenticated;
 
 -- Lease up to one job per token: the first in line that this worker can run.
@@ -783,7 +771,7 @@ create function public.claim_crawl_jobs(
 as $$
 declare
   v_tokens uuid[] := p_lease_tokens;
-  v_now record;
+  v_scene silkline.claim_scene;
   v_ids uuid[];
   v_lease public.crawl_lease;
 begin
@@ -792,32 +780,32 @@ begin
 
   -- A repeated call waits here until the first one has committed, then finds its jobs.
   perform silkline.lock('worker', p_worker_id::text);
-  v_now := silkline.look_around(p_lease_tokens, p_kinds);
+  v_scene := silkline.look_around(p_lease_tokens, p_kinds);
 
-  if v_now.is_repeated then
+  if v_scene.is_repeated then
     return query select lease.* from silkline.current_leases(p_worker_id, p_lease_tokens) as lease;
     v_tokens := silkline.unused_tokens(p_lease_tokens);
   end if;
 
-  if v_now.has_lapsed then
+  if v_scene.has_lapsed then
     perform silkline.reap_leases(10);
   end if;
 
-  if v_now.has_due then
+  if v_scene.has_due then
     perform silkline.unblock_due_jobs(100);
   end if;
 
-  if v_now.has_old_floors then
+  if v_scene.has_old_floors then
     perform silkline.raise_floors();
   end if;
 
   -- Usually this is all.
-  if v_tokens <> '{}' and (v_now.limits).per_owner is null then
-    v_ids := silkline.pick_at_once(v_now.kinds, cardinality(v_tokens));
+  if v_tokens <> '{}' and v_scene.per_owner is null then
+    v_ids := silkline.pick_at_once(v_scene.kinds, cardinality(v_tokens));
 
     if cardinality(v_ids) = 1 then
       v_lease := silkline.lease_job(
-        p_worker_id, v_tokens[1], v_ids[1], null, (v_now.limits).stale_after
+        p_worker_id, v_tokens[1], v_ids[1], null, v_scene.stale_after
       );
       if v_lease.id is not null then
         return next v_lease;
@@ -827,7 +815,7 @@ begin
       return query
         select lease.*
         from unnest(
-          silkline.lease_jobs(p_worker_id, v_tokens, v_ids, (v_now.limits).stale_after)
+          silkline.lease_jobs(p_worker_id, v_tokens, v_ids, v_scene.stale_after)
         ) as lease;
       v_tokens := silkline.unused_tokens(v_tokens);
     end if;
@@ -836,7 +824,7 @@ begin
   if v_tokens <> '{}' then
     return query
       select lease.*
-      from silkline.claim_carefully(p_worker_id, v_tokens, v_now.kinds, v_now.limits) as lease;
+      from silkline.claim_carefully(p_worker_id, v_tokens, v_scene) as lease;
   end if;
 end
 $$;
