@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev format lint typecheck check test soak test-supabase demo up bench-queue bench-local bench-worker bench-crawl bench-extract lock clean
+.PHONY: help install install-dev format lint typecheck check test schema soak test-supabase demo up bench-queue bench-local bench-worker bench-crawl bench-extract lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,6 +35,9 @@ check: lint typecheck ## Lint, type-check and check the formatting
 # Without the URL of a project: only test-supabase may reach a real one.
 test: .venv/.dev .venv/.servers ## Run all tests (PYTEST='-k claim --postgres 18' to select)
 	env -u SUPABASE_URL $(BIN)/python -m pytest $(PARALLEL) $(PYTEST)
+
+schema: .venv/.dev ## Write docs/reference/schema.sql again
+	WRITE_SCHEMA=1 $(BIN)/python -m pytest -q tests/repository/test_schema.py
 
 soak: .venv/.dev .venv/.servers ## Run the property tests on many new random examples
 	env -u SUPABASE_URL $(BIN)/python -m pytest -m hypothesis --hypothesis-profile soak $(PYTEST)

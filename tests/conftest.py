@@ -50,8 +50,9 @@ LONG_FILES = (
 )
 
 
-def is_about_the_gateway(path: Path) -> bool:
-    return 'gateway' in path.parts or path.parts[-2:] == ('queue', 'test_realtime.py')
+def runs_on_one_version(path: Path) -> bool:
+    files = (('queue', 'test_realtime.py'), ('repository', 'test_schema.py'))
+    return 'gateway' in path.parts or path.parts[-2:] in files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,7 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if 'server' in metafunc.fixturenames:
-        usual = GATEWAY_VERSIONS if is_about_the_gateway(metafunc.definition.path) else VERSIONS
+        usual = GATEWAY_VERSIONS if runs_on_one_version(metafunc.definition.path) else VERSIONS
         versions: list[int] = metafunc.config.getoption('--postgres') or list(usual)
         metafunc.parametrize('server', versions, indirect=True, scope='session', ids='pg{}'.format)
 
