@@ -31,24 +31,29 @@ create function silkline.owner_for(p_user_id uuid)
   security invoker
   set search_path = ''
 as $$
+declare
+  v_caller_id constant uuid := silkline.caller_id();
 begin
   if silkline.is_service() then
     return p_user_id;
   end if;
 
-  if auth.uid() is null then
+  if v_caller_id is null then
     raise sqlstate 'PT401' using
-      message = 'the caller is not signed in',
+      message = case
+        when auth.uid() is null then 'the caller is not signed in'
+        else 'the account of the caller has been deleted'
+      end,
       hint = 'Sign in, or call with the secret key from a server.';
   end if;
 
-  if p_user_id <> auth.uid() then
+  if p_user_id <> v_caller_id then
     raise sqlstate 'PT403' using
       message = 'only the service may enqueue for another user',
       hint = 'Leave p_user_id out.';
   end if;
 
-  return auth.uid();
+  return v_caller_id;
 end
 $$;
 
@@ -58,8 +63,8 @@ comment on function silkline.owner_for(uuid) is
 revoke execute on function silkline.owner_for(uuid) from public, anon, authenticated;
 
 -- Refuse new open jobs of an owner beyond the limit, before anything is written. Calls of one owner
--- run one at a time, so that two of them cannot both use the last free place. Counting stops past the
--- limit, so the cost does not grow with the table. Jobs of the service itself have no quota.
+-- run one at a time, so that two of them cannot both use the last free place. Counting stops past
+-- the limit, so the cost does not grow with the table. Jobs of the service itself have no quota.
 create function silkline.check_open_jobs_quota(p_owner_id uuid, p_new integer)
   returns void
   language plpgsql
