@@ -1,5 +1,44 @@
--- The options of each kind of job, as rows, and the functions that check payloads against
--- them. An error is one sentence. A test compares docs/reference/options.md with this table.
+-- The options of each kind of job, the hosts of its URLs, and what the operator lets users choose.
+--
+-- Whatever is sent, a message has at most 300 characters, and no number or list is written out
+-- before its size is known: a number of a few bytes, such as 1e131071, may have 100,000 digits. A
+-- test compares docs/reference/options.md with the table of options.
+
+-- Why a job is refused.
+create type silkline.refusal as (
+  nth integer,  -- of the jobs in the call
+  code text,
+  message text,
+  hint text
+);
+
+-- How a message names a value that was sent.
+create function silkline.describe(p_value jsonb)
+  returns text
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return case jsonb_typeof(p_value)
+    when 'string' then to_json(left(p_value #>> '{}', 60))::text
+    when 'object' then 'an object'
+    when 'array' then 'a list'
+    when 'number' then case
+      when abs(p_value::numeric) > 1e15 or scale(p_value::numeric) > 15
+        then 'a number of more than 15 digits'
+      else p_value::text
+    end
+    else p_value::text
+  end;
+end
+$$;
+
+comment on function silkline.describe(jsonb) is
+  'A value for a message: short, whatever it is.';
+
+revoke execute on function silkline.describe(jsonb) from public, anon, authenticated;
 
 create table silkline.payload_options (
   kind text not null,
@@ -82,9 +121,12 @@ values
   ('crawl', 'max_retries', 'integer', 0, 20, null, null,
     'Retries of the job after it broke; default: crawl_settings.default_max_retries.');
 
--- What is wrong with a URL, or null. The crawler does the full WHATWG parse; this refuses what
--- could never be fetched or must never be stored.
-create function silkline.url_error(p_name text, p_url text)
+-- URLs and hosts
+
+-- One host has one spelling, so that jobs on it can be counted. Nearly every URL has it already:
+-- this pattern proves it, and the host is the part between the second and the third slash. It holds
+-- for URLs of up to 300 characters. Everything else is read by silkline.read_url.
+create function silkline.plain_url()
   returns text
   language plpgsql
   immutable
@@ -92,269 +134,266 @@ create function silkline.url_error(p_name text, p_url text)
   set search_path = ''
 as $$
 begin
-  -- Nearly every URL is valid, and then this is the whole cost.
-  if p_url ~* ('^https?://[^][[:space:][:cntrl:]\\/?#@:]+(:[0-9]{1,5})?'
-      || '([/?#][^[:space:][:cntrl:]\\]*)?$')
-    and length(p_url) <= 2048
-    and length(split_part(p_url, '/', 3)) <= 300
-  then
-    return null;
-  end if;
+  return '^https?://(?:[a-z0-9_-]+[.])*[a-z][a-z0-9_-]*(?:/[!-\[\]-~]*)?$';
+end
+$$;
 
-  return case
-    when p_url is null then format('%s must be a URL, not null', p_name)
+comment on function silkline.plain_url() is
+  'A pattern of URLs whose host is spelled in its only form.';
+
+revoke execute on function silkline.plain_url() from public, anon, authenticated;
+
+-- The host of a URL in its only spelling, or what is wrong with the URL.
+--
+-- The crawler does the full WHATWG parse; this refuses what could never be fetched or must never
+-- be stored, and every spelling of a host that Postgres cannot translate: an internationalized name
+-- has many spellings in Unicode, and one in ASCII.
+create function silkline.read_url(
+  p_name text,
+  p_url text,
+  out host text,
+  out error text,
+  out hint text
+)
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_site constant text := substring(left(p_url, 2048) from '^[^/]*//([^/?#]*)');
+  v_name text := lower(regexp_replace(v_site, ':[0-9]*$', '') collate "C");
+  v_port text := ltrim(substring(v_site from ':([0-9]*)$'), '0');
+begin
+  error := case
     when length(p_url) > 2048
       then format('%s is %s characters long, more than 2048', p_name, length(p_url))
-    when p_url !~* '^https?://'
+    when p_url !~ '^[Hh][Tt][Tt][Pp][Ss]?://'
       then format(
         '%s must begin with http:// or https://, not %s',
         p_name,
-        quote_ident(left(p_url, 40))
+        to_json(left(p_url, 40))
       )
-    when p_url ~ '[[:space:][:cntrl:]\\]'
+    when p_url ~ '[[:space:][:cntrl:]\u0080-\u009f\u2028\u2029\\]'
       then format('%s must not contain spaces, control characters or backslashes', p_name)
-    when p_url ~ '^[^/]*//[^/?#]*@'
+    when v_site ~ '@'
       then format('%s must not contain a user name or password', p_name)
-    when p_url !~ '^[^/]*//(\[[0-9A-Fa-f:.]+\]|[^][/?#:@]+)(:[0-9]{1,5})?([/?#]|$)'
+    when v_site ~ '[^!-$&-~]'
+      then format('the host of %s is not in its ASCII form: %s', p_name, to_json(left(v_site, 60)))
+    when v_name !~ '^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)$' or v_site ~ ':$'
       then format('%s has no valid host', p_name)
-    when length(silkline.url_host(p_url)) > 300
+    when length(v_name) > 300
       then format('the host of %s is longer than 300 characters', p_name)
+    when length(v_port) > 5 or lpad(v_port, 5, '0') > '65535' collate "C"
+      then format('the port of %s is greater than 65535', p_name)
+  end;
+
+  if error is not null then
+    if v_site ~ '[^!-$&-~]' then
+      hint := 'Send the host in punycode, such as xn--bcher-kva.example: '
+        || 'in JavaScript, new URL(url).href has it.';
+    end if;
+    return;
+  end if;
+
+  if v_name like '[%' then
+    begin
+      v_name := format('[%s]', host(btrim(v_name, '[]')::inet));
+    exception
+      when invalid_text_representation then
+        v_name := null;
+    end;
+    if v_name not like '[%:%]' or v_name is null then
+      error := format('the host of %s is not an IPv6 address', p_name);
+      return;
+    end if;
+  else
+    -- A trailing dot names the same host.
+    v_name := regexp_replace(v_name, '[.]$', '');
+    if v_name ~ '(^|[.])([.]|$)' then
+      error := format('the host of %s has an empty part', p_name);
+      return;
+    end if;
+    -- Browsers read these as IPv4 addresses, in many spellings: 127.1, 0x7f.1, 2130706433.
+    if v_name ~ '(^|[.])([0-9]+|0x[0-9a-f]*)$'
+      and v_name !~ ('^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])[.]){3}'
+        || '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$')
+    then
+      error := format('the host of %s is not a usual IPv4 address', p_name);
+      hint := 'Write the address as four numbers, such as 192.0.2.1.';
+      return;
+    end if;
+  end if;
+
+  host := v_name || case
+    when v_port is null then ''
+    when v_port = case when p_url ~ '^.{4}:' then '80' else '443' end then ''
+    when v_port = '' then ':0'
+    else ':' || v_port
   end;
 end
 $$;
 
-comment on function silkline.url_error(text, text) is
-  'One sentence about what is wrong with a URL, or null.';
+comment on function silkline.read_url(text, text) is
+  'The canonical host of a URL, or a sentence about what is wrong with the URL.';
 
-revoke execute on function silkline.url_error(text, text) from public, anon, authenticated;
+revoke execute on function silkline.read_url(text, text) from public, anon, authenticated;
 
--- The host of a URL, with its port unless that is the scheme's default.
-create function silkline.url_host(p_url text)
-  returns text
-  language plpgsql
-  immutable
-  security invoker
-  set search_path = ''
-as $$
-begin
-  return regexp_replace(
-    regexp_replace(
-      lower(substring(p_url from '^[^/]*//([^/?#]+)')),
-      case when p_url ~* '^https' then ':443$' else ':80$' end,
-      ''
-    ),
-    -- A trailing dot names the same host.
-    '[.](:[0-9]+)?$',
-    '\1'
-  );
-end
-$$;
-
-comment on function silkline.url_host(text) is
-  'Host and port of a URL, for the limit of jobs per host.';
-
-revoke execute on function silkline.url_host(text) from public, anon, authenticated;
-
--- The first error in the payloads of a list of jobs, each {kind, payload}; no row if all are
--- valid. One statement for all of them: 10,000 payloads take a fifth of a second. Plugins check
--- their own keys; only the keys that are read for every kind are checked here.
-create function silkline.find_payload_error(p_jobs jsonb)
-  returns table (nth bigint, error text, hint text)
+-- The hosts of a payload, or what is wrong with its URLs. A plugin's job may have none.
+create function silkline.read_hosts(
+  p_kind text,
+  p_payload jsonb,
+  out hosts text[],
+  out error text,
+  out hint text
+)
   language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
+declare
+  v_takes_list constant boolean :=
+    p_kind = 'crawl' and p_payload -> 'strategy' is not distinct from '"list"';
+  v_name constant text := case when v_takes_list then 'urls' else 'url' end;
+  v_plain constant text := silkline.plain_url();
+  v_urls jsonb := p_payload -> v_name;
+  v_bounds record;
+  v_wrong integer;
 begin
-  return query
-    with job as (
-      select
-        listed.nth,
-        listed.value -> 'payload' as payload,
-        coalesce(listed.value ->> 'kind', 'crawl') as kind,
-        coalesce(listed.value ->> 'kind', 'crawl') <> 'crawl' as is_plugin
-      from jsonb_array_elements(p_jobs) with ordinality as listed (value, nth)
-    ),
-    option_error as (
-      select
-        job.nth,
-        problem.error,
-        case
-          when option.name is null then format('Options are %s.', known.names)
-          when given.text = 'null' and option.name = 'fetcher'
-            then 'Use http, browser, or the name of a plugin.'
-        end as hint
-      from job
-      cross join (
-        select string_agg(option.name, ', ' order by option.name) as names
-        from silkline.payload_options as option
-        where option.kind = 'crawl'
-      ) as known
-      cross join lateral jsonb_each(
-        case jsonb_typeof(job.payload) when 'object' then job.payload end
-      ) as entry
-      left join silkline.payload_options as option
-        on option.kind = 'crawl'
-        and option.name = entry.key
-      cross join lateral (
-        select
-          jsonb_typeof(entry.value) as type,
-          entry.value #>> '{}' as text,
-          left(entry.value::text, 60) as said
-      ) as given
-      cross join lateral (
-        select case
-          when job.is_plugin and entry.key not in (
-            'url',
-            'max_pages',
-            'max_retries',
-            'user_agent'
-          )
-            then null
-          when option.name is null
-            then format('unknown key %s in the payload', to_json(left(entry.key, 60)))
+  if p_kind <> 'crawl' and v_urls is null then
+    hosts := '{}';
+    return;
+  end if;
 
-          when option.type in ('integer', 'number') then case
-            when case
-              when given.type <> 'number' then true
-              when option.type = 'integer' and given.text !~ '^-?[0-9]+$' then true
-              else given.text::numeric not between option.minimum and option.maximum
-            end
-              then format(
-                '%s must be a %s from %s to %s, not %s',
-                option.name,
-                case option.type when 'integer' then 'whole number' else 'number' end,
-                option.minimum,
-                option.maximum,
-                given.said
-              )
-          end
+  select option.minimum, option.maximum
+  into v_bounds
+  from silkline.payload_options as option
+  where option.kind = 'crawl'
+    and option.name = v_name;
 
-          when option.type = 'boolean' then case
-            when given.type <> 'boolean'
-              then format('%s must be true or false, not %s', option.name, given.said)
-          end
+  error := case
+    when v_takes_list and p_payload ? 'url' then 'strategy list takes urls, not url'
+    when v_takes_list and v_urls is null then 'strategy list needs urls'
+    when p_kind = 'crawl' and not v_takes_list and p_payload ? 'urls'
+      then 'urls can only be used with strategy list'
+    when v_urls is null then 'the payload needs a url'
+    when not v_takes_list and jsonb_typeof(v_urls) <> 'string'
+      then format('url must be a URL, not %s', silkline.describe(v_urls))
+    when v_takes_list and jsonb_typeof(v_urls) <> 'array'
+      then format('urls must be a list of URLs, not %s', silkline.describe(v_urls))
+    when v_takes_list
+      and jsonb_array_length(v_urls) not between v_bounds.minimum and v_bounds.maximum
+      then format(
+        'urls must have from %s to %s entries, not %s',
+        v_bounds.minimum,
+        v_bounds.maximum,
+        jsonb_array_length(v_urls)
+      )
+  end;
+  if error is not null then
+    return;
+  end if;
 
-          when option.type in ('texts', 'urls') then case
-            when given.type <> 'array'
-              then format(
-                '%s must be a list of %s, not %s',
-                option.name,
-                case option.type when 'urls' then 'URLs' else 'strings' end,
-                given.said
-              )
-            when jsonb_array_length(entry.value) not between option.minimum and option.maximum
-              then format(
-                '%s must have from %s to %s entries, not %s',
-                option.name,
-                option.minimum,
-                option.maximum,
-                jsonb_array_length(entry.value)
-              )
-            else silkline.list_error(option.name, option.type, entry.value)
-          end
+  if not v_takes_list then
+    v_urls := jsonb_build_array(v_urls);
+  end if;
 
-          when given.type <> 'string'
-            then format(
-              '%s must be a %s, not %s',
-              option.name,
-              case option.type when 'url' then 'URL' else 'string' end,
-              given.said
-            )
-          when option.type = 'url' then silkline.url_error(option.name, given.text)
-          when option.choices is not null then case
-            when given.text <> all (option.choices)
-              then format(
-                '%s must be one of %s, not %s',
-                option.name,
-                array_to_string(option.choices, ', '),
-                given.said
-              )
-          end
-          when given.text ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
-            then format('%s must not contain control characters or line breaks', option.name)
-          -- It reads like no fetcher at all, so not even a plugin may have this name.
-          when option.name = 'fetcher' and given.text = 'null' then 'there is no fetcher null'
-          when length(given.text) not between option.minimum and option.maximum
-            then format(
-              '%s must have from %s to %s characters, not %s',
-              option.name,
-              option.minimum,
-              option.maximum,
-              length(given.text)
-            )
-        end as error
-      ) as problem
-    ),
-    payload_error as (
-      select
-        job.nth,
-        case
-          when jsonb_typeof(job.payload) is distinct from 'object'
-            then 'the payload must be a JSON object'
-          when job.is_plugin then null
-          when job.payload ->> 'strategy' = 'list' then case
-            when job.payload ? 'url' then 'strategy list takes urls, not url'
-            when not job.payload ? 'urls' then 'strategy list needs urls'
-          end
-          when job.payload ? 'urls' then 'urls can only be used with strategy list'
-          when not job.payload ? 'url' then 'the payload needs a url'
-        end as error,
-        null::text as hint
-      from job
-    )
-    select found.nth, found.error, found.hint
-    from (
-      select 1 as rank, option_error.* from option_error
-      union all
-      select 2 as rank, payload_error.* from payload_error
-    ) as found
-    where found.error is not null
-    order by found.nth, found.rank, found.error
-    limit 1;
+  select
+    array_agg(distinct listed.host),
+    min(listed.nth) filter (where listed.host is null)
+  into hosts, v_wrong
+  from (
+    select
+      entry.nth,
+      case
+        when jsonb_typeof(entry.value) <> 'string' then null
+        when length(entry.value #>> '{}') <= 300 and entry.value #>> '{}' ~ v_plain
+          then split_part(entry.value #>> '{}', '/', 3)
+        else (silkline.read_url(v_name, entry.value #>> '{}')).host
+      end as host
+    from jsonb_array_elements(v_urls) with ordinality as entry (value, nth)
+  ) as listed;
+
+  if v_wrong is not null then
+    hosts := null;
+    v_urls := v_urls -> (v_wrong - 1);
+    if jsonb_typeof(v_urls) = 'string' then
+      select wrong.error, wrong.hint
+      into error, hint
+      from silkline.read_url(v_name, v_urls #>> '{}') as wrong;
+    else
+      error := format('urls may contain only strings, not %s', silkline.describe(v_urls));
+    end if;
+  end if;
 end
 $$;
 
-comment on function silkline.find_payload_error(jsonb) is
-  'The first error in the payloads of a list of jobs, as one sentence.';
+comment on function silkline.read_hosts(text, jsonb) is
+  'The hosts of the URLs of a payload, or a sentence about what is wrong with the URLs.';
 
-revoke execute on function silkline.find_payload_error(jsonb) from public, anon, authenticated;
+revoke execute on function silkline.read_hosts(text, jsonb) from public, anon, authenticated;
 
--- What is wrong with the entries of a list, or null.
-create function silkline.list_error(p_name text, p_type text, p_list jsonb)
+-- The host that a job occupies while it runs; null if its URLs are refused. A list of URLs on
+-- several hosts occupies none of them, and counts as a host of its owner. A plugin's job without a
+-- URL is a host of its own.
+create function silkline.job_host(p_kind text, p_payload jsonb, p_owner_id uuid, p_id uuid)
   returns text
   language plpgsql
-  immutable
+  stable
   security invoker
   set search_path = ''
 as $$
+declare
+  v_hosts constant text[] := (silkline.read_hosts(p_kind, p_payload)).hosts;
 begin
-  return (
-    select problem.error
-    from jsonb_array_elements(p_list) as entry
-    cross join lateral (
-      select case
-        when jsonb_typeof(entry) <> 'string'
-          then format('%s may contain only strings, not %s', p_name, left(entry::text, 60))
-        when p_type = 'urls'
-          then silkline.url_error(p_name, entry #>> '{}')
-        when entry #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
-          then format('%s must not contain control characters or line breaks', p_name)
-        when length(entry #>> '{}') not between 1 and 500
-          then format('the entries of %s must have 1 to 500 characters', p_name)
-      end as error
-    ) as problem
-    where problem.error is not null
-    limit 1
-  );
+  return case
+    when cardinality(v_hosts) = 0 then p_kind || ':' || p_id
+    when cardinality(v_hosts) = 1 then v_hosts[1]
+    when cardinality(v_hosts) > 1 then 'list:' || p_owner_id
+  end;
 end
 $$;
 
-comment on function silkline.list_error(text, text, jsonb) is
-  'One sentence about what is wrong with the entries of a list, or null.';
+comment on function silkline.job_host(text, jsonb, uuid, uuid) is
+  'The host that a job occupies while it runs.';
 
-revoke execute on function silkline.list_error(text, text, jsonb)
+revoke execute on function silkline.job_host(text, jsonb, uuid, uuid)
   from public, anon, authenticated;
+
+-- What the operator lets users choose
+
+-- What signed-in users may choose, as far as crawl_settings limits it. The service is free.
+create function silkline.user_bounds()
+  returns table (name text, minimum numeric, maximum numeric, choices jsonb, rule text)
+  language sql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+  select bound.*
+  from public.crawl_settings as settings
+  cross join lateral (
+    values
+      ('concurrency', null, settings.max_user_concurrency, null, 'max_user_concurrency'),
+      ('delay_seconds', settings.min_user_delay_seconds::numeric, null, null,
+        'min_user_delay_seconds'),
+      ('max_pages', null, settings.max_user_pages, null, 'max_user_pages'),
+      ('max_page_bytes', null, settings.max_user_page_bytes, null, 'max_user_page_bytes'),
+      ('max_seconds', null, settings.max_user_seconds, null, 'max_user_seconds'),
+      ('fetcher', null, null, to_jsonb(settings.user_fetchers), 'user_fetchers'),
+      ('user_agent', null, null, to_jsonb(settings.user_agents), 'user_agents'),
+      ('obey_robots', null, null,
+        case when not settings.users_may_ignore_robots then '[true]'::jsonb end,
+        'users_may_ignore_robots')
+  ) as bound (name, minimum, maximum, choices, rule)
+  where num_nonnulls(bound.minimum, bound.maximum, bound.choices) > 0;
+$$;
+
+comment on function silkline.user_bounds() is
+  'What users may choose, and the setting that says so.';
+
+revoke execute on function silkline.user_bounds() from public, anon, authenticated;
 
 -- The options that a job gets unless its payload sets them.
 create function silkline.payload_defaults(p_kind text)
@@ -374,3 +413,408 @@ comment on function silkline.payload_defaults(text) is
   'The default options of a kind of job.';
 
 revoke execute on function silkline.payload_defaults(text) from public, anon, authenticated;
+
+-- The same for a job of a user: within the bounds, and with the hosts that the crawler has to
+-- refuse. A plugin's job is crawled with the usual options, too, but without a limit of pages.
+create function silkline.user_defaults(p_kind text)
+  returns jsonb
+  language sql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+  with bounded as (
+    select
+      bound.name,
+      usual.value as usual_value,
+      case
+        when bound.maximum is not null
+          then to_jsonb(least(usual.value::numeric, bound.maximum))
+        when bound.minimum is not null
+          then to_jsonb(greatest(usual.value::numeric, bound.minimum))
+        when bound.choices @> usual.value or bound.choices = '[]' then usual.value
+        else bound.choices -> 0
+      end as value
+    from silkline.user_bounds() as bound
+    join silkline.payload_options as option
+      on option.kind = 'crawl'
+      and option.name = bound.name
+      and option.default_value is not null
+    cross join lateral (
+      select case
+        when p_kind = 'crawl' or bound.name <> 'max_pages' then option.default_value
+      end as value
+    ) as usual
+  )
+  select
+    silkline.payload_defaults(p_kind)
+    || coalesce(
+      (
+        select jsonb_object_agg(bounded.name, bounded.value)
+        from bounded
+        where bounded.value is distinct from bounded.usual_value
+      ),
+      '{}'
+    )
+    || case
+      when settings.allowed_user_hosts is null and settings.denied_user_hosts = '{}' then '{}'
+      else jsonb_build_object(
+        'policy',
+        jsonb_strip_nulls(
+          jsonb_build_object(
+            'allow_hosts', settings.allowed_user_hosts,
+            'deny_hosts', settings.denied_user_hosts
+          )
+        )
+      )
+    end
+  from public.crawl_settings as settings;
+$$;
+
+comment on function silkline.user_defaults(text) is
+  'The default options of a kind of job for users, within what the operator allows.';
+
+revoke execute on function silkline.user_defaults(text) from public, anon, authenticated;
+
+-- Hosts in their only spelling, for a setting. An entry that stands for no host would allow or deny
+-- nothing, and nobody would notice.
+create function silkline.read_host_list(p_setting text, p_entries text[])
+  returns text[]
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_entry text;
+  v_host text;
+  v_hosts text[] := case when p_entries is not null then '{}'::text[] end;
+begin
+  foreach v_entry in array coalesce(p_entries, '{}') loop
+    v_host := regexp_replace(v_entry, '^(https?://)?([*]?[.])?(.*?)/?$', '\3', 'i');
+    v_host := case
+      when v_host ~ '[/?#]' then null
+      when v_host ~ ':.*:' and v_host not like '[%'
+        then (silkline.read_url('', format('http://[%s]', v_host))).host
+      else (silkline.read_url('', 'http://' || v_host)).host
+    end;
+    if v_host is null then
+      raise sqlstate 'PT422' using
+        message = format('%s must contain hosts, not %s', p_setting, to_json(left(v_entry, 60))),
+        hint = 'Write a host such as example.com, in punycode. It includes all hosts below it.';
+    end if;
+    v_hosts := v_hosts || btrim(regexp_replace(v_host, ':[0-9]+$', ''), '[]');
+  end loop;
+
+  return v_hosts;
+end
+$$;
+
+comment on function silkline.read_host_list(text, text[]) is
+  'The canonical hosts of a setting, or PT422.';
+
+revoke execute on function silkline.read_host_list(text, text[]) from public, anon, authenticated;
+
+-- definer because operators may not execute private functions
+create function silkline.check_host_settings()
+  returns trigger
+  language plpgsql
+  volatile
+  security definer
+  set search_path = ''
+as $$
+begin
+  new.allowed_user_hosts := silkline.read_host_list('allowed_user_hosts', new.allowed_user_hosts);
+  new.denied_user_hosts := silkline.read_host_list('denied_user_hosts', new.denied_user_hosts);
+
+  return new;
+end
+$$;
+
+comment on function silkline.check_host_settings() is
+  'Trigger: store the hosts in crawl_settings in their only spelling.';
+
+revoke execute on function silkline.check_host_settings() from public, anon, authenticated;
+
+create trigger tg_crawl_settings_check_hosts
+  before insert or update of allowed_user_hosts, denied_user_hosts on public.crawl_settings
+  for each row
+  execute function silkline.check_host_settings();
+
+-- The setting that keeps users from crawling a host, or null. An entry stands for a host and all
+-- hosts below it. The crawler does the same for links and redirects: class HostPolicy.
+create function silkline.rule_against_host(p_host text)
+  returns text
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_name constant text := '.' || btrim(regexp_replace(p_host, ':[0-9]+$', ''), '[]');
+begin
+  return (
+    select case
+      when exists (
+        select
+        from unnest(settings.denied_user_hosts) as entry
+        where right(v_name, length(entry) + 1) = '.' || entry
+      )
+        then 'denied_user_hosts'
+      when settings.allowed_user_hosts is not null
+        and not exists (
+          select
+          from unnest(settings.allowed_user_hosts) as entry
+          where right(v_name, length(entry) + 1) = '.' || entry
+        )
+        then 'allowed_user_hosts'
+    end
+    from public.crawl_settings as settings
+  );
+end
+$$;
+
+comment on function silkline.rule_against_host(text) is
+  'The setting that keeps users from crawling a host, or null.';
+
+revoke execute on function silkline.rule_against_host(text) from public, anon, authenticated;
+
+-- The check of options
+
+-- What is wrong with the entries of a list of strings, or null.
+create function silkline.list_error(p_name text, p_list jsonb)
+  returns text
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return (
+    select problem.error
+    from jsonb_array_elements(p_list) as entry
+    cross join lateral (
+      select case
+        when jsonb_typeof(entry) <> 'string'
+          then format('%s may contain only strings, not %s', p_name, silkline.describe(entry))
+        when entry #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
+          then format('%s must not contain control characters or line breaks', p_name)
+        when length(entry #>> '{}') not between 1 and 500
+          then format('the entries of %s must have 1 to 500 characters', p_name)
+      end as error
+    ) as problem
+    where problem.error is not null
+    limit 1
+  );
+end
+$$;
+
+comment on function silkline.list_error(text, jsonb) is
+  'One sentence about what is wrong with the entries of a list, or null.';
+
+revoke execute on function silkline.list_error(text, jsonb) from public, anon, authenticated;
+
+-- The options of jobs, without their URLs: jobs of one call usually share them.
+create type silkline.option_set as (
+  nth integer,  -- the first job that has them
+  kind text,
+  options jsonb
+);
+
+-- The first error in the options of jobs, in one statement for all of them. Plugins check their own
+-- options; here only those are checked that are read for every kind, or that the operator bounds.
+create function silkline.find_option_error(p_sets silkline.option_set[], p_is_user boolean)
+  returns silkline.refusal
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_first silkline.refusal;
+begin
+  with bound as materialized (
+    select listed.*
+    from silkline.user_bounds() as listed
+    where p_is_user
+  ),
+  option_error as (
+    select
+      job.nth,
+      case when problem.error is null then 'PT403' else 'PT422' end as code,
+      coalesce(problem.error, breach.error) as error,
+      case
+        when problem.error is null then 'The operator of the queue sets this limit for users.'
+        when option.name is null then format('Options are %s.', known.names)
+        when option.name = 'fetcher' and given.text = 'null'
+          then 'Use http, browser, or the name of a plugin.'
+      end as hint
+    from unnest(p_sets) as job
+    cross join (
+      select string_agg(option.name, ', ' order by option.name) as names
+      from silkline.payload_options as option
+      where option.kind = 'crawl'
+    ) as known
+    cross join lateral jsonb_each(job.options) as entry
+    left join silkline.payload_options as option
+      on option.kind = 'crawl'
+      and option.name = entry.key
+    left join bound
+      on bound.name = entry.key
+    cross join lateral (
+      select
+        jsonb_typeof(entry.value) as type,
+        case jsonb_typeof(entry.value) when 'string' then entry.value #>> '{}' end as text
+    ) as given
+    cross join lateral (
+      select case
+        when job.kind <> 'crawl' and entry.key = 'policy'
+          then 'policy is set by the queue'
+        when job.kind <> 'crawl'
+          and bound.name is null
+          and entry.key not in ('max_pages', 'max_retries', 'user_agent')
+          then null
+        when option.name is null
+          then format('unknown key %s in the payload', to_json(left(entry.key, 60)))
+
+        when option.type in ('integer', 'number') then case
+          when case
+            when given.type <> 'number' then true
+            when scale(entry.value::numeric) > case option.type when 'integer' then 0 else 15 end
+              then true
+            else entry.value::numeric not between option.minimum and option.maximum
+          end
+            then format(
+              '%s must be a %s from %s to %s, not %s',
+              option.name,
+              case option.type when 'integer' then 'whole number' else 'number' end,
+              option.minimum,
+              option.maximum,
+              silkline.describe(entry.value)
+            )
+        end
+
+        when option.type = 'boolean' then case
+          when given.type <> 'boolean'
+            then format(
+              '%s must be true or false, not %s',
+              option.name,
+              silkline.describe(entry.value)
+            )
+        end
+
+        when option.type = 'texts' then case
+          when given.type <> 'array'
+            then format(
+              '%s must be a list of strings, not %s',
+              option.name,
+              silkline.describe(entry.value)
+            )
+          when jsonb_array_length(entry.value) not between option.minimum and option.maximum
+            then format(
+              '%s must have from %s to %s entries, not %s',
+              option.name,
+              option.minimum,
+              option.maximum,
+              jsonb_array_length(entry.value)
+            )
+          else silkline.list_error(option.name, entry.value)
+        end
+
+        when given.type <> 'string'
+          then format('%s must be a string, not %s', option.name, silkline.describe(entry.value))
+        when option.choices is not null then case
+          when given.text <> all (option.choices)
+            then format(
+              '%s must be one of %s, not %s',
+              option.name,
+              array_to_string(option.choices, ', '),
+              silkline.describe(entry.value)
+            )
+        end
+        when given.text ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
+          then format('%s must not contain control characters or line breaks', option.name)
+        -- It reads like no fetcher at all, so not even a plugin may have this name.
+        when option.name = 'fetcher' and given.text = 'null' then 'there is no fetcher null'
+        when length(given.text) not between option.minimum and option.maximum
+          then format(
+            '%s must have from %s to %s characters, not %s',
+            option.name,
+            option.minimum,
+            option.maximum,
+            length(given.text)
+          )
+      end as error
+    ) as problem
+    cross join lateral (
+      select case
+        when problem.error is not null then null
+        when bound.maximum is not null and entry.value::numeric > bound.maximum
+          then format(
+            '%s must be at most %s (crawl_settings.%s), not %s',
+            bound.name,
+            bound.maximum,
+            bound.rule,
+            silkline.describe(entry.value)
+          )
+        when bound.minimum is not null and entry.value::numeric < bound.minimum
+          then format(
+            '%s must be at least %s (crawl_settings.%s), not %s',
+            bound.name,
+            bound.minimum,
+            bound.rule,
+            silkline.describe(entry.value)
+          )
+        when not bound.choices @> entry.value
+          then format(
+            '%s %s is not allowed (crawl_settings.%s)',
+            bound.name,
+            silkline.describe(entry.value),
+            bound.rule
+          )
+      end as error
+    ) as breach
+  ),
+  plugin_error as (
+    select
+      job.nth,
+      'PT422' as code,
+      case
+        when exists (
+          select
+          from jsonb_path_query(job.options, '$.** ? (@.type() == "number")') as sent (number)
+          where abs(sent.number::numeric) > 1e15
+            or case sent.number::numeric
+              -- 0e-16383 is written out, too.
+              when 0 then scale(sent.number::numeric) > 15
+              else abs(sent.number::numeric) < 1e-15
+            end
+        )
+          then 'numbers in a payload must be between 1e-15 and 1e15'
+        when jsonb_path_exists(job.options, 'strict $.**{21}')
+          then 'a payload must not be nested deeper than 20 levels'
+      end as error,
+      null::text as hint
+    from unnest(p_sets) as job
+    where job.kind <> 'crawl'
+  )
+  select found.nth, found.code, found.error, found.hint
+  into v_first
+  from (
+    select 1 as rank, option_error.* from option_error
+    union all
+    select 2 as rank, plugin_error.* from plugin_error
+  ) as found
+  where found.error is not null
+  order by found.nth, found.rank, found.error
+  limit 1;
+
+  return v_first;
+end
+$$;
+
+comment on function silkline.find_option_error(silkline.option_set[], boolean) is
+  'The first error in the options of jobs, as one sentence.';
+
+revoke execute on function silkline.find_option_error(silkline.option_set[], boolean)
+  from public, anon, authenticated;

@@ -1,9 +1,10 @@
 -- enqueue_crawl_job: what a user may enqueue, how much of it, and what is refused.
 
 begin;
-select plan(116);
+select plan(242);
 
-select tests.make_users('ann', 'bob');
+select tests.make_users('ann', 'bob', 'gone');
+delete from auth.users where id = tests.user_id('gone');
 
 -- Enqueue as ann, and return the row.
 create function pg_temp.enqueue(p_arguments text)
@@ -92,11 +93,6 @@ select is(
   'a port belongs to the host, and the caller may choose the source'
 );
 select is(
-  pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://other.example/b"]}'$$) ->> 'host',
-  'list.example',
-  'a list of URLs has the host of its first'
-);
-select is(
   pg_temp.enqueue($$'{"url": "https://example.com/", "fetcher": "generated"}'$$) -> 'payload' ->> 'fetcher',
   'generated',
   'a fetcher may be the name of a plugin'
@@ -116,11 +112,57 @@ select is(
   '1000',
   'a whole number may be written with an exponent'
 );
+
+-- Hosts: one host has one spelling
+
 select is(
-  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_priority => 10$$) ->> 'priority',
-  '10',
-  'a user may go up to max_user_priority'
+  pg_temp.enqueue(format('%L', jsonb_build_object('url', spelling.url))) ->> 'host',
+  spelling.host,
+  format('the host of %s is %s', spelling.url, spelling.host)
+)
+from (
+  values
+    ('HTTPS://EXAMPLE.com/', 'example.com'),
+    ('https://example.com./', 'example.com'),
+    ('https://example.com:0443/', 'example.com'),
+    ('http://example.com.:00080?x', 'example.com'),
+    ('http://example.com:443/', 'example.com:443'),
+    ('https://example.com:08443#x', 'example.com:8443'),
+    ('https://XN--bcher-kva.example/', 'xn--bcher-kva.example'),
+    ('https://under_score.example/', 'under_score.example'),
+    ('https://192.0.2.1./', '192.0.2.1'),
+    ('https://[2001:DB8:0:0::1]:443/', '[2001:db8::1]'),
+    ('http://[::1]:08080/', '[::1]:8080'),
+    ('https://example.com/ä?ö', 'example.com'),
+    (format('https://example.com/%s', repeat('x', 500)), 'example.com')
+) as spelling (url, host);
+select is(
+  pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://LIST.example:443/b"]}'$$) @> '{"host": "list.example", "source_id": "list.example"}',
+  true,
+  'a list of URLs on one host occupies that host'
 );
+select is(
+  pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://other.example/b"]}'$$) @> jsonb_build_object('host', 'list:' || tests.user_id('ann'), 'source_id', 'list'),
+  true,
+  'a list of URLs on several hosts occupies none of them, and counts as a host of its owner'
+);
+
+-- Priority
+
+select results_eq(
+  format(
+    'select priority::integer, (100 - (place >> 40))::integer from silkline.jobs where id = %L',
+    pg_temp.enqueue(format($$'{"url": "https://example.com/"}', p_priority => %s$$, sent.priority)) ->> 'id'
+  ),
+  format('values (%s, %s)', sent.priority, sent.band),
+  sent.claim
+)
+from (
+  values
+    (100, 0, 'a priority above max_user_priority is kept, and does not count among all users'),
+    (0, 0, 'a priority of max_user_priority counts among all users'),
+    (-100, -100, 'so does a lower one')
+) as sent (priority, band, claim);
 
 -- Idempotency
 
@@ -135,9 +177,51 @@ select is(tests.fingerprint(), tests.remembered(), 'a repeated call creates no s
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/other"}', p_idempotency_key => 'k'$$) $sql$,
   'PT409',
-  'idempotency key "k" was used for a different job',
+  'idempotency key "k" was used for a job that differs in payload.url',
   'an idempotency key cannot be used for two different jobs'
 );
+select throws_ok(
+  format('select pg_temp.enqueue(%L)', other.arguments || $$, p_idempotency_key => 'k'$$),
+  'PT409',
+  'idempotency key "k" was used for a job that differs in ' || other.fields,
+  format('a repeated call that differs in %s is refused, and says so', other.fields)
+)
+from (
+  values
+    ($$'{"url": "https://example.com/", "max_pages": 1000}'$$, 'payload.max_pages'),
+    ($$'{"url": "https://example.com/"}', p_priority => -1$$, 'priority'),
+    ($$'{"url": "https://example.com/"}', p_source_id => 'other'$$, 'source_id'),
+    ($$'{"url": "https://example.com/"}', p_run_after => now() + interval '1 hour'$$, 'run_after'),
+    ($$'{"url": "https://example.com/"}', p_kind => 'screenshot'$$, 'kind'),
+    ($$'{"url": "https://example.com/", "tries": 1, "scope": "domain"}', p_priority => 1, p_source_id => 'other'$$, 'payload.scope, payload.tries, priority, ...')
+) as other (arguments, fields);
+update public.crawl_settings
+set
+  default_max_retries = 5,
+  max_user_pages = 10,
+  denied_user_hosts = '{example.com}'
+where id;
+update silkline.payload_options set default_value = '5' where name = 'tries';
+select is(
+  pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'k'$$) ->> 'id',
+  (select answer ->> 'id' from answers where name = 'once'),
+  'a repeated call returns its job, whatever the operator has changed'
+);
+update public.crawl_settings
+set
+  default_max_retries = 3,
+  max_user_pages = null,
+  denied_user_hosts = '{}'
+where id;
+update silkline.payload_options set default_value = '3' where name = 'tries';
+insert into answers values ('scheduled', pg_temp.enqueue($$'{"url": "https://example.com/"}', p_idempotency_key => 'scheduled', p_run_after => date_trunc('day', now() + interval '2 days')$$));
+set local time zone 'Asia/Tokyo';
+select is(
+  pg_temp.enqueue(format($$'{"url": "https://example.com/"}', p_idempotency_key => 'scheduled', p_run_after => %L$$, (select answer ->> 'run_after' from answers where name = 'scheduled'))) ->> 'id',
+  (select answer ->> 'id' from answers where name = 'scheduled'),
+  'a time is the same in every time zone'
+);
+set local time zone 'UTC';
 select isnt(
   (select tests.as_user('bob', $$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_idempotency_key => 'k')$$)),
   (select answer -> 'id' from answers where name = 'once'),
@@ -160,6 +244,11 @@ select is(
   (select tests.as_service($$select priority from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_priority => 100)$$)),
   '100'::jsonb,
   'the service may use every priority'
+);
+select is(
+  (select (100 - (place >> 40))::integer from silkline.jobs where priority = 100 and user_id is null),
+  100,
+  'the priority of the service counts among all users'
 );
 select throws_ok(
   $sql$ select tests.as_service($$select id from public.enqueue_crawl_job('{"url": "https://example.com/"}', p_user_id => tests.user_id('nobody'))$$) $sql$,
@@ -195,9 +284,25 @@ select is(
 );
 update public.crawl_settings set plugin_kinds = '{screenshot}' where id;
 select is(
-  pg_temp.enqueue($$'{"width": 800}', p_kind => 'screenshot'$$) - '{id,place}'::text[] @> '{"host": "screenshot", "kind": "screenshot", "payload": {"width": 800}}',
+  pg_temp.enqueue($$'{"width": 800}', p_kind => 'screenshot'$$) @> '{"source_id": "screenshot", "kind": "screenshot", "payload": {"width": 800}}',
   true,
   'a plugin checks its own keys, and needs no URL'
+);
+select results_eq(
+  $$ select host from silkline.jobs where kind = 'screenshot' $$,
+  $$ select 'screenshot:' || id from silkline.jobs where kind = 'screenshot' $$,
+  'a job without a URL shares its host with no other'
+);
+select is(
+  pg_temp.enqueue($$'{"url": "https://Example.com/", "urls": [5], "strategy": "list"}', p_kind => 'screenshot'$$) ->> 'host',
+  'example.com',
+  'a plugin''s job occupies the host of its URL'
+);
+select throws_ok(
+  $sql$ select pg_temp.enqueue($$'{"policy": {"deny_hosts": []}}', p_kind => 'screenshot'$$) $sql$,
+  'PT422',
+  'policy is set by the queue',
+  'no caller sets the policy of a plugin''s job'
 );
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"size": [{"of": -1e131071}]}', p_kind => 'screenshot'$$) $sql$,
@@ -276,15 +381,15 @@ select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'
 update public.crawl_settings
 set
   max_open_jobs_per_user = null,
-  max_jobs_per_user_per_day = (select count(*) from silkline.jobs where user_id = tests.user_id('ann'))
+  max_jobs_per_user_per_day = (select sum(jobs) from silkline.quota_uses where owner_id = tests.user_id('ann'))
 where id;
 select throws_ok(
   $sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$,
   'PT429',
-  (select format('this would exceed the limit of %s new jobs per user in 24 hours', max_jobs_per_user_per_day) from public.crawl_settings),
+  (select format('this would exceed the limit of %s new or retried jobs per user in 24 hours', max_jobs_per_user_per_day) from public.crawl_settings),
   'more jobs in a day than allowed are refused, even after others have ended'
 );
-select tests.age('last', '25 hours');
+update silkline.quota_uses set hour = hour - interval '25 hours' where true;
 select lives_ok($sql$ select pg_temp.enqueue($$'{"url": "https://example.com/"}'$$) $sql$, 'a day later there is room again');
 update public.crawl_settings set max_jobs_per_user_per_day = null where id;
 
@@ -307,7 +412,7 @@ from (
     ('{"url": "https://example.com/", "colour": 1}', 'unknown key "colour" in the payload', 'an unknown key is refused'),
     ('{"url": null}', 'url must be a URL, not null', 'null for the URL is refused'),
     ('{"url": 5}', 'url must be a URL, not 5', 'a number for the URL is refused'),
-    ('{"url": ["https://example.com/"]}', 'url must be a URL, not ["https://example.com/"]', 'a list for the URL is refused'),
+    ('{"url": ["https://example.com/"]}', 'url must be a URL, not a list', 'a list for the URL is refused'),
     ('{"url": ""}', 'url must begin with http:// or https://, not ""', 'an empty URL is refused'),
     ('{"url": "javascript:alert(1)"}', 'url must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL is refused'),
     ('{"url": "file:///etc/passwd"}', 'url must begin with http:// or https://, not "file:///etc/passwd"', 'a file: URL is refused'),
@@ -320,6 +425,25 @@ from (
     ('{"url": "https://ann:secret@example.com/"}', 'url must not contain a user name or password', 'a URL with a password is refused'),
     ('{"url": "https://exam ple.com/"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a space is refused'),
     ('{"url": "https://example.com/\n"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a line break is refused'),
+    ('{"url": "https://ex%61mple.com/"}', 'the host of url is not in its ASCII form: "ex%61mple.com"', 'a percent-encoded host is refused'),
+    ('{"url": "https://bücher.example/"}', 'the host of url is not in its ASCII form: "bücher.example"', 'an internationalized host is refused'),
+    ('{"url": "https://ｅxample.com/"}', 'the host of url is not in its ASCII form: "ｅxample.com"', 'a full-width letter in a host is refused'),
+    ('{"url": "https://exa\u00admple.com/"}', 'the host of url is not in its ASCII form: "exa­mple.com"', 'a soft hyphen in a host is refused'),
+    ('{"url": "https://example.com:65536/"}', 'the port of url is greater than 65535', 'a port above 65535 is refused'),
+    ('{"url": "https://example.com:0000000000000065536/"}', 'the port of url is greater than 65535', 'a long port is refused'),
+    ('{"url": "https://example..com/"}', 'the host of url has an empty part', 'a host with an empty label is refused'),
+    ('{"url": "https://.example.com/"}', 'the host of url has an empty part', 'a host that begins with a dot is refused'),
+    ('{"url": "https://./"}', 'the host of url has an empty part', 'the root of all domains is refused'),
+    ('{"url": "http://127.1/"}', 'the host of url is not a usual IPv4 address', 'a short IPv4 address is refused'),
+    ('{"url": "http://2130706433/"}', 'the host of url is not a usual IPv4 address', 'an IPv4 address as one number is refused'),
+    ('{"url": "http://0x7f.0.0.1/"}', 'the host of url is not a usual IPv4 address', 'a hexadecimal IPv4 address is refused'),
+    ('{"url": "http://127.0.0.01/"}', 'the host of url is not a usual IPv4 address', 'an octal IPv4 address is refused'),
+    ('{"url": "http://example.0x1f/"}', 'the host of url is not a usual IPv4 address', 'a host that ends in a number is refused'),
+    ('{"url": "http://256.0.0.1/"}', 'the host of url is not a usual IPv4 address', 'an IPv4 address out of range is refused'),
+    ('{"url": "http://[::1::]/"}', 'the host of url is not an IPv6 address', 'a malformed IPv6 address is refused'),
+    ('{"url": "http://[127.0.0.1]/"}', 'the host of url is not an IPv6 address', 'an IPv4 address in brackets is refused'),
+    ('{"url": "http://[fe80::1%25eth0]/"}', 'the host of url is not in its ASCII form: "[fe80::1%25eth0]"', 'an IPv6 address with a zone is refused'),
+    ('{"url": "https://exam(ple.com/"}', 'url has no valid host', 'a host with a parenthesis is refused'),
     ('{"url": "https://example.com\\@evil.example/"}', 'url must not contain spaces, control characters or backslashes', 'a URL with a backslash is refused'),
     (format('{"url": "https://%s.example/"}', repeat('h', 400)), 'the host of url is longer than 300 characters', 'a host of 400 characters is refused'),
     (format('{"url": "https://example.com/%s"}', repeat('u', 3000)), 'url is 3020 characters long, more than 2048', 'a URL of 3000 characters is refused'),
@@ -349,12 +473,21 @@ from (
     ('{"strategy": "list"}', 'strategy list needs urls', 'strategy list without URLs is refused'),
     ('{"strategy": "list", "urls": []}', 'urls must have from 1 to 1000 entries, not 0', 'an empty list of URLs is refused'),
     ('{"strategy": "list", "urls": ["https://example.com/", "javascript:alert(1)"]}', 'urls must begin with http:// or https://, not "javascript:alert(1)"', 'a javascript: URL in a list is refused'),
+    ('{"strategy": "list", "urls": ["https://example.com/", "https://bücher.example/"]}', 'the host of urls is not in its ASCII form: "bücher.example"', 'an internationalized host in a list is refused'),
+    ('{"strategy": "list", "urls": ["https://example.com/", 5]}', 'urls may contain only strings, not 5', 'a number in a list of URLs is refused'),
+    ('{"strategy": "list", "urls": "https://example.com/"}', 'urls must be a list of URLs, not "https://example.com/"', 'a string for a list of URLs is refused'),
+    ('{"url": "https://example.com/", "policy": {}}', 'unknown key "policy" in the payload', 'no caller sets the policy of a job'),
     ('{"url": "https://example.com/", "urls": ["https://example.com/"]}', 'urls can only be used with strategy list', 'urls without strategy list is refused')
 ) as bad (payload, message, claim);
 select is(
   pg_temp.hint($$'{"url": "https://example.com/", "fetcher": "null"}'$$),
   'Use http, browser, or the name of a plugin.',
   'the hint names the fetchers'
+);
+select is(
+  pg_temp.hint($$'{"url": "https://bücher.example/"}'$$),
+  'Send the host in punycode, such as xn--bcher-kva.example: in JavaScript, new URL(url).href has it.',
+  'the hint says how to write an internationalized host'
 );
 select ok(
   pg_temp.hint($$'{"url": "https://example.com/", "colour": 1}'$$) ~ '^Options are concurrency, .*, user_agent[.]$',
@@ -384,9 +517,9 @@ from (
   values
     ($$p_kind => ''$$, 'PT422', 'unknown kind ""', 'an empty kind is refused'),
     ($$p_kind => repeat('k', 10000000)$$, 'PT422', format('unknown kind "%s"', repeat('k', 60)), 'a kind of ten megabytes is refused, and the message is short'),
-    ($$p_priority => 11$$, 'PT422', 'priority must be from -100 to 10, not 11', 'a priority above max_user_priority is refused'),
-    ($$p_priority => -101$$, 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
-    ($$p_priority => 1000000$$, 'PT422', 'priority must be from -100 to 10, not 1000000', 'a huge priority is refused'),
+    ($$p_priority => 101$$, 'PT422', 'priority must be from -100 to 100, not 101', 'a priority above 100 is refused'),
+    ($$p_priority => -101$$, 'PT422', 'priority must be from -100 to 100, not -101', 'a priority below -100 is refused'),
+    ($$p_priority => 1000000$$, 'PT422', 'priority must be from -100 to 100, not 1000000', 'a huge priority is refused'),
     ($$p_source_id => ''$$, 'PT422', 'source_id must be a string of 1 to 500 characters', 'an empty source is refused'),
     ($$p_source_id => repeat('s', 10000000)$$, 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source of ten megabytes is refused'),
     ($$p_idempotency_key => ''$$, 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an empty idempotency key is refused'),
@@ -401,7 +534,163 @@ select throws_ok(
   'the caller is not signed in',
   'a token without a user enqueues nothing'
 );
+select throws_ok(
+  $sql$ select tests.run_as('authenticated', tests.user_id('gone'), $$select * from public.enqueue_crawl_job('{"url": "https://example.com/"}')$$) $sql$,
+  'PT401',
+  'the account of the caller has been deleted',
+  'the token of a deleted account enqueues nothing'
+);
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
+
+-- What the operator lets users choose
+
+-- The payload of a job that is enqueued with one setting changed.
+create function pg_temp.enqueue_with(
+  p_setting text,
+  p_value text,
+  p_payload jsonb,
+  p_kind text default 'crawl',
+  p_role text default 'authenticated'
+)
+  returns jsonb
+  language plpgsql
+as $$
+declare
+  v_before text;
+  v_payload jsonb;
+begin
+  execute format('select %I::text from public.crawl_settings', p_setting) into v_before;
+  execute format('update public.crawl_settings set %I = %L where id', p_setting, p_value);
+  v_payload := tests.run_as(
+    p_role,
+    case p_role when 'authenticated' then tests.user_id('ann') end,
+    format('select payload from public.enqueue_crawl_job(%L, %L)', p_payload, p_kind)
+  );
+  execute format('update public.crawl_settings set %I = %L where id', p_setting, v_before);
+  return v_payload;
+end
+$$;
+
+create temporary table rules (
+  setting text,
+  value text,
+  option text,
+  refused jsonb,
+  accepted jsonb,
+  usual jsonb,
+  message text
+) on commit drop;
+insert into rules
+values
+  ('max_user_concurrency', '4', 'concurrency', '5', '4', '4', 'concurrency must be at most 4 (crawl_settings.max_user_concurrency), not 5'),
+  ('min_user_delay_seconds', '1.5', 'delay_seconds', '1.25', '1.5', '1.5', 'delay_seconds must be at least 1.5 (crawl_settings.min_user_delay_seconds), not 1.25'),
+  ('max_user_pages', '500', 'max_pages', '501', '500', '500', 'max_pages must be at most 500 (crawl_settings.max_user_pages), not 501'),
+  ('max_user_page_bytes', '2048', 'max_page_bytes', '2049', '1024', '2048', 'max_page_bytes must be at most 2048 (crawl_settings.max_user_page_bytes), not 2049'),
+  ('max_user_seconds', '60', 'max_seconds', '3600', '59', '60', 'max_seconds must be at most 60 (crawl_settings.max_user_seconds), not 3600'),
+  ('user_fetchers', '{browser}', 'fetcher', '"http"', '"browser"', '"browser"', 'fetcher "http" is not allowed (crawl_settings.user_fetchers)'),
+  ('user_fetchers', '{browser,http}', 'fetcher', '"generated"', '"browser"', '"http"', 'fetcher "generated" is not allowed (crawl_settings.user_fetchers)'),
+  ('user_agents', '{ours/1.0}', 'user_agent', '"ours/2.0"', '"ours/1.0"', null, 'user_agent "ours/2.0" is not allowed (crawl_settings.user_agents)'),
+  ('users_may_ignore_robots', 'false', 'obey_robots', 'false', 'true', 'true', 'obey_robots false is not allowed (crawl_settings.users_may_ignore_robots)');
+
+select throws_ok(
+  format(
+    'select pg_temp.enqueue_with(%L, %L, %L, %L)',
+    rules.setting,
+    rules.value,
+    jsonb_build_object('url', 'https://example.com/', rules.option, rules.refused),
+    kind
+  ),
+  'PT403',
+  rules.message,
+  format('%s limits what users ask for in jobs of kind %s: %s', rules.setting, kind, rules.value)
+)
+from rules
+cross join unnest('{crawl,screenshot}'::text[]) as kind;
+select is(
+  pg_temp.enqueue_with(rules.setting, rules.value, jsonb_build_object('url', 'https://example.com/', rules.option, rules.accepted)) -> rules.option,
+  rules.accepted,
+  format('%s of %s allows %s', rules.setting, rules.value, rules.accepted)
+)
+from rules;
+select is(
+  pg_temp.enqueue_with(rules.setting, rules.value, '{"url": "https://example.com/"}') -> rules.option,
+  rules.usual,
+  format('with %s of %s, the default of %s is within it', rules.setting, rules.value, rules.option)
+)
+from rules;
+select is(
+  pg_temp.enqueue_with(rules.setting, rules.value, jsonb_build_object('url', 'https://example.com/', rules.option, rules.refused), p_role => 'service_role') -> rules.option,
+  rules.refused,
+  format('%s does not limit the service', rules.setting)
+)
+from rules;
+select is(
+  pg_temp.enqueue_with('max_user_pages', '5000', '{}', 'screenshot'),
+  '{"max_pages": 5000}',
+  'a plugin''s job, which has no limit of pages by default, gets that of the operator'
+);
+select is(
+  pg_temp.enqueue_with('max_user_concurrency', '16', '{}', 'screenshot'),
+  '{}',
+  'a limit above the usual value adds nothing to the job of a plugin'
+);
+select throws_ok(
+  $$ select pg_temp.enqueue_with('max_user_seconds', '60', '{"max_seconds": "604800"}', 'screenshot') $$,
+  'PT422',
+  'max_seconds must be a whole number from 1 to 604800, not "604800"',
+  'a plugin''s job cannot evade a limit with a value of another type'
+);
+select throws_ok(
+  $$ select pg_temp.enqueue_with('user_agents', '{}', '{"url": "https://example.com/", "user_agent": "x"}') $$,
+  'PT403',
+  'user_agent "x" is not allowed (crawl_settings.user_agents)',
+  'an empty list allows no user agent but that of the worker'
+);
+
+-- Hosts that users may crawl
+
+select throws_ok(
+  format('select pg_temp.enqueue_with(%L, %L, %L, %L)', host.setting, host.value, host.payload, host.kind),
+  'PT403',
+  format('crawls of %s are not allowed (crawl_settings.%s)', host.named, host.setting),
+  host.claim
+)
+from (
+  values
+    ('denied_user_hosts', '{example.com}', '{"url": "https://example.com/"}', 'crawl', 'example.com', 'a denied host is refused'),
+    ('denied_user_hosts', '{example.com}', '{"url": "https://www.Example.com:8443/"}', 'crawl', 'www.example.com:8443', 'so are the hosts below it, on every port'),
+    ('denied_user_hosts', '{other.example,.Example.COM.}', '{"url": "https://example.com/"}', 'crawl', 'example.com', 'so is a host that the operator spells in another way'),
+    ('denied_user_hosts', '{*.example.com}', '{"url": "https://a.example.com/"}', 'crawl', 'a.example.com', 'so is one with a star'),
+    ('denied_user_hosts', '{https://example.com/}', '{"url": "https://example.com/"}', 'crawl', 'example.com', 'so is one that was copied from the address bar'),
+    ('denied_user_hosts', '{2001:DB8::0:1}', '{"url": "https://[2001:db8::1]/"}', 'crawl', '[2001:db8::1]', 'so is an IPv6 address'),
+    ('denied_user_hosts', '{192.0.2.1}', '{"url": "https://192.0.2.1/"}', 'crawl', '192.0.2.1', 'so is an IPv4 address'),
+    ('denied_user_hosts', '{b.example}', '{"strategy": "list", "urls": ["https://a.example/", "https://b.example/"]}', 'crawl', 'b.example', 'every URL of a list counts'),
+    ('denied_user_hosts', '{example.com}', '{"url": "https://example.com/"}', 'screenshot', 'example.com', 'the URL of a plugin''s job counts'),
+    ('allowed_user_hosts', '{example.com}', '{"url": "https://example.org/"}', 'crawl', 'example.org', 'a host that is not allowed is refused'),
+    ('allowed_user_hosts', '{example.com}', '{"url": "https://badexample.com/"}', 'crawl', 'badexample.com', 'the end of a name is not a host above it'),
+    ('allowed_user_hosts', '{example.com}', '{"strategy": "list", "urls": ["https://example.com/", "https://b.example/"]}', 'crawl', 'b.example', 'every URL of a list must be allowed'),
+    ('allowed_user_hosts', '{}', '{"url": "https://example.com/"}', 'crawl', 'example.com', 'an empty list allows no host')
+) as host (setting, value, payload, kind, named, claim);
+select is(
+  pg_temp.enqueue_with(host.setting, host.value, host.payload::jsonb, host.kind, host.role) -> 'policy',
+  host.policy::jsonb,
+  host.claim
+)
+from (
+  values
+    ('denied_user_hosts', '{Example.com}', '{"url": "https://badexample.com/"}', 'crawl', 'authenticated', '{"deny_hosts": ["example.com"]}', 'the crawler gets the denied hosts'),
+    ('allowed_user_hosts', '{Example.com}', '{"url": "https://www.example.com/"}', 'crawl', 'authenticated', '{"allow_hosts": ["example.com"], "deny_hosts": []}', 'the crawler gets the allowed hosts'),
+    ('allowed_user_hosts', '{example.com}', '{"width": 800}', 'screenshot', 'authenticated', '{"allow_hosts": ["example.com"], "deny_hosts": []}', 'a plugin''s job without a URL gets them, too'),
+    ('allowed_user_hosts', '{example.com}', '{"url": "https://example.org/"}', 'crawl', 'service_role', null, 'the service may crawl every host'),
+    ('max_user_pages', '10', '{"url": "https://example.org/"}', 'crawl', 'authenticated', null, 'without lists of hosts there is no policy')
+) as host (setting, value, payload, kind, role, policy, claim);
+select throws_ok(
+  format('update public.crawl_settings set denied_user_hosts = array[%L] where id', wrong.entry),
+  'PT422',
+  format('denied_user_hosts must contain hosts, not %s', to_json(wrong.entry)),
+  format('the operator cannot deny %s, which would deny nothing', to_json(wrong.entry))
+)
+from unnest(array['bücher.example', 'example com', '', '*', '10.0.0.0/8', '127.1']) as wrong (entry);
 
 -- Who may call it
 

@@ -1,7 +1,7 @@
 -- enqueue_crawl_jobs: thousands of jobs in one call, all or none.
 
 begin;
-select plan(44);
+select plan(69);
 
 select tests.make_users('ann', 'bob');
 
@@ -86,8 +86,64 @@ select results_eq(
   'the first of several jobs for one host is in line, the others wait for it'
 );
 
+create function pg_temp.waits(p_jobs jsonb)
+  returns text[]
+  language sql
+as $$
+  select array_agg(job.waits_for::text order by listed.nth)
+  from jsonb_array_elements(pg_temp.enqueue(p_jobs) -> 'job_ids') with ordinality as listed (id, nth)
+  cross join lateral pg_temp.job(listed.id) as job;
+$$;
+
+select is(
+  pg_temp.waits('[{"payload": {"url": "https://p.example/1"}}, {"payload": {"url": "https://p.example/2"}, "priority": 5}]'),
+  array['host', null],
+  'the job with the highest priority is in line'
+);
+select is(
+  pg_temp.waits('[{"payload": {"url": "https://s.example/1"}}, {"payload": {"url": "https://S.example.:443/2"}}]'),
+  array[null, 'host'],
+  'two spellings of a host are one host'
+);
+select is(
+  pg_temp.waits('[{"payload": {}, "kind": "screenshot"}, {"payload": {}, "kind": "screenshot"}]'),
+  array[null, null]::text[],
+  'jobs of a plugin without a URL do not wait for each other'
+);
+select is(
+  pg_temp.waits('[{"payload": {"strategy": "list", "urls": ["https://a.example", "https://b.example"]}}, {"payload": {"strategy": "list", "urls": ["https://c.example", "https://d.example"]}}]'),
+  array[null, 'host'],
+  'of the lists of an owner, one at a time is in line'
+);
+update public.crawl_settings set max_lists_per_user = 2 where id;
+select is(
+  pg_temp.waits('[{"payload": {"strategy": "list", "urls": ["https://a.example", "https://b.example"]}}, {"payload": {"strategy": "list", "urls": ["https://c.example", "https://d.example"]}}, {"payload": {"strategy": "list", "urls": ["https://e.example", "https://f.example"]}}]'),
+  array[null, null, 'host'],
+  'max_lists_per_user applies to them'
+);
+select ok(
+  (
+    select bool_and(listed.id #>> '{}' > before.id #>> '{}')
+    from (select pg_temp.enqueue((select jsonb_agg('{"payload": {"url": "https://o.example/"}}'::jsonb) from generate_series(1, 300))) -> 'job_ids' as ids) as answer
+    cross join lateral jsonb_array_elements(answer.ids) with ordinality as listed (id, nth)
+    join lateral jsonb_array_elements(answer.ids) with ordinality as before (id, nth)
+      on before.nth = listed.nth - 1
+  ),
+  'the ids of a call sort in the order of its jobs'
+);
+
 -- Idempotency
 
+select is(
+  pg_temp.enqueue('[{"payload": {"url": "https://k.example/"}, "idempotency_key": "k"}]') #>> '{job_ids,0}',
+  (select tests.as_user('ann', $$ select id from public.enqueue_crawl_job('{"url": "https://k.example/"}', p_idempotency_key => 'k') $$)) #>> '{}',
+  'both functions mean the same by what is left out'
+);
+select is(
+  pg_temp.enqueue('[{"payload": {"url": "https://k.example/"}, "idempotency_key": "k", "kind": null, "priority": 0, "source_id": null, "run_after": null}]') -> 'count',
+  '1',
+  'so does null'
+);
 select tests.remember();
 select is(
   pg_temp.enqueue('[{"payload": {"url": "https://b.example/"}, "kind": "screenshot", "priority": 5, "source_id": "b", "idempotency_key": "b"}]') -> 'job_ids' -> 0,
@@ -106,13 +162,13 @@ select tests.remember();
 select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "t"}]') $$,
   'PT409',
-  'idempotency key "t" was used for a different job',
+  'job 2: idempotency key "t" was used for a job that differs in payload.url',
   'a key of a different job is refused'
 );
 select throws_ok(
   $$ select pg_temp.enqueue('[{"payload": {"url": "https://n.example/"}, "idempotency_key": "n"}, {"payload": {"url": "https://other.example/"}, "idempotency_key": "n"}]') $$,
   'PT409',
-  'idempotency key "n" was used for a different job',
+  'job 2: idempotency key "n" was used for a job that differs in payload.url',
   'one key for two different jobs in one call is refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'a call with one refused key creates no job');
@@ -183,14 +239,38 @@ from (
     ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "https://x.example/", "max_pages": -1}}]', 'PT422', 'job 2: max_pages must be a whole number from 1 to 1000000, not -1', 'the message says which job is wrong'),
     ('[{"payload": {"url": "https://x.example/"}, "priority": "high"}]', 'PT422', 'priority must be a whole number, not "high"', 'a string for the priority is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "priority": 1.5}]', 'PT422', 'priority must be a whole number, not 1.5', 'a fraction for the priority is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "priority": -101}]', 'PT422', 'priority must be from -100 to 10, not -101', 'a priority below -100 is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "kind": 5}]', 'PT422', 'unknown kind "5"', 'a kind that is not a string is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "priority": -101}]', 'PT422', 'priority must be from -100 to 100, not -101', 'a priority below -100 is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "kind": 5}]', 'PT422', 'kind must be a string, not 5', 'a kind that is not a string is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "source_id": {"a": 1}}]', 'PT422', 'source_id must be a string of 1 to 500 characters', 'a source that is not a string is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "idempotency_key": 5}]', 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key that is not a string is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": "nonsense"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "nonsense"', 'a string that is not a time is refused'),
     ('[{"payload": {"url": "https://x.example/"}, "run_after": 5}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not 5', 'a number for a time is refused'),
-    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-13-45T99:00:00Z"', 'an impossible date is refused')
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-13-45T99:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-13-45T99:00:00Z"', 'an impossible date is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-02-31"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-02-31"', 'the 31st of February is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2027-02-29T08:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2027-02-29T08:00:00Z"', 'a leap day of another year is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "1900-02-29"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "1900-02-29"', 'a leap day of 1900 is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-04-31"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-04-31"', 'the 31st of April is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "0000-01-01"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "0000-01-01"', 'the year 0 is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-12-01T24:00:00Z"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-12-01T24:00:00Z"', 'the hour 24 is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-12-01T08:00:00+24:00"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-12-01T08:00:00+24:00"', 'an offset of a day is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "2026-12-01T08:00:00+16:00"}]', 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "2026-12-01T08:00:00+16:00"', 'an offset of 16 hours, which Postgres cannot read, is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "run_after": "9999-12-31"}]', 'PT422', 'run_after must be within a year', 'a time in the far future is refused'),
+    ('[{"payload": {"url": "https://x.example/"}, "kind": "audit"}]', 'PT422', 'jobs of kind audit are not available yet', 'an audit is refused'),
+    ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "x"}}, {"payload": {"url": "https://x.example/", "tries": 0}}]', 'PT422', 'job 2: url must begin with http:// or https://, not "x"', 'the first wrong job is named if its URL is wrong'),
+    ('[{"payload": {"url": "https://x.example/"}}, {"payload": {"url": "https://x.example/", "tries": 0}}, {"payload": {"url": "x"}}]', 'PT422', 'job 2: tries must be a whole number from 1 to 10, not 0', 'the first wrong job is named if an option is wrong')
 ) as bad (jobs, code, message, claim);
+select lives_ok(
+  format(
+    'select tests.as_service(%L)',
+    format(
+      'select public.enqueue_crawl_jobs(%L)',
+      jsonb_build_array(jsonb_build_object('payload', '{"url": "https://x.example/"}'::jsonb, 'run_after', moment.text))
+    )
+  ),
+  format('the time %s is accepted', moment.text)
+)
+from unnest('{2024-02-29,2000-02-29T23:59:59.999999999-1559,0001-01-01T00:00:00+15:59,2026-11-30 08:00+05}'::text[]) as moment (text);
+select tests.remember();
 select throws_ok(
   $$ select pg_temp.enqueue((select jsonb_agg(1) from generate_series(1, 10001))) $$,
   'PT422',
@@ -202,6 +282,12 @@ select throws_ok(
   'PT413',
   null,
   'a payload of ten megabytes is refused as too large'
+);
+select throws_ok(
+  $$ select pg_temp.enqueue((select jsonb_agg(jsonb_build_object('payload', jsonb_build_object('url', 'https://x.example/', 'user_agent', repeat('x', 60000)))) from generate_series(1, 300))) $$,
+  'PT413',
+  null,
+  'jobs of 18 megabytes in one call are refused as too large'
 );
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'', tests.user_id(''bob''))') $$,
