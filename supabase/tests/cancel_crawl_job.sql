@@ -107,7 +107,7 @@ select throws_ok(
 -- The next job of the host
 
 select tests.enqueue('first', 'ann', '{"url": "https://one.example/"}');
-select tests.enqueue('second', 'bob', '{"url": "https://one.example/"}');
+select tests.enqueue('second', 'ann', '{"url": "https://one.example/"}');
 select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 5)));
 select is(
   (select waits_for::text from silkline.jobs where id = tests.job('second')),
@@ -128,10 +128,9 @@ select is(
 );
 select is_empty(
   $$
-    select job.idempotency_key
-    from public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 5))) as job
-    where job.status = 'cancelled'
-      or job.idempotency_key in ('pending', 'paused', 'cancelled')
+    select lease.id
+    from public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 5))) as lease
+    where lease.id in (tests.job('pending'), tests.job('paused'), tests.job('cancelled'), tests.job('first'))
   $$,
   'a cancelled job is not claimed'
 );

@@ -97,9 +97,9 @@ select public.release_crawl_job(tests.token('processing'), 'worker_restarted');
 select is(tests.status('processing'), 'paused', 'a restart of the worker leaves a paused job paused');
 select is_empty(
   $$
-    select job.idempotency_key
-    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('a'), tests.token('b'), tests.token('c'), tests.token('d')]) as job
-    where job.idempotency_key in ('pending', 'paused', 'processing')
+    select lease.id
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('a'), tests.token('b'), tests.token('c'), tests.token('d')]) as lease
+    where lease.id in (tests.job('pending'), tests.job('paused'), tests.job('processing'))
   $$,
   'a paused job is not claimed'
 );

@@ -1,7 +1,7 @@
 -- resume_crawl_job: a paused or stopped job continues where it was.
 
 begin;
-select plan(34);
+select plan(44);
 
 select tests.make_users('ann', 'bob');
 
@@ -71,13 +71,18 @@ select is(
 );
 select results_eq(
   $$ select * from pg_temp.resume('stopped-saving') $$,
-  $$ values (tests.job('stopped-saving'), 'pending') $$,
-  'a stopped job is pending again although its worker is still saving'
+  $$ values (tests.job('stopped-saving'), 'processing') $$,
+  'a stopped job whose worker is still saving stays with that worker'
+);
+select results_eq(
+  $$ select lease_token, attempt, completed_at from silkline.jobs where id = tests.job('stopped-saving') $$,
+  $$ values (tests.token('stopped-saving'), 1, null::timestamptz) $$,
+  'it has not ended, and continues under the same lease'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('stopped-saving')]) $$,
-  $$ values ('lost') $$,
-  'that worker has lost its lease'
+  $$ values ('continue') $$,
+  'the worker of a resumed job is told to continue'
 );
 select tests.remember();
 select results_eq(
@@ -150,6 +155,85 @@ select results_eq(
 );
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''pending''))');
 select tests.as_service('select id from public.pause_crawl_job(tests.job(''nobodys''))');
+
+-- One crawl per host
+
+select tests.enqueue('runs', 'bob', '{"url": "https://one.example/"}');
+select tests.enqueue('waits', 'bob', '{"url": "https://one.example/"}');
+select set_eq(
+  $$ select id from public.claim_crawl_jobs(tests.worker_id('bob'), array(select tests.token('bob-' || nth) from generate_series(1, 9) as nth)) where user_id = tests.user_id('bob') $$,
+  $$ values (tests.job('runs')) $$,
+  'one of two jobs for a host runs'
+);
+select tests.as_user('bob', 'select id from public.stop_crawl_job(tests.job(''runs''))');
+select tests.as_user('bob', 'select id from public.resume_crawl_job(tests.job(''runs''))');
+select is_empty(
+  $$ select id from public.claim_crawl_jobs(tests.worker_id('other'), array[tests.token('o-1'), tests.token('o-2')]) $$,
+  'a job that is stopped and resumed while its worker saves does not run twice, and its host has one crawl'
+);
+select is_empty(
+  $$ select host from silkline.jobs where lease_check_at is not null group by host having count(*) > 1 $$,
+  'no host has two leases'
+);
+
+-- The receipt of an ended lease
+
+select tests.as_user('bob', 'select id from public.stop_crawl_job(tests.job(''runs''))');
+select public.release_crawl_job(lease_token) from silkline.jobs where id = tests.job('runs');
+select tests.as_user('bob', 'select id from public.resume_crawl_job(tests.job(''runs''))');
+select tests.remember();
+select results_eq(
+  $$
+    select answer.command, answer.status::text
+    from silkline.jobs as job
+    cross join lateral public.release_crawl_job(job.lease_token) as answer
+    where job.id = tests.job('runs')
+  $$,
+  $$ values ('continue', 'pending') $$,
+  'the worker that released a job, and repeats that after it was resumed, hears that it is pending'
+);
+select is(tests.fingerprint(), tests.remembered(), 'the repeated release changes nothing');
+select results_eq(
+  $$
+    select answer.command
+    from silkline.jobs as job
+    cross join lateral public.heartbeat_crawl_jobs(tests.worker_id('bob'), array[job.lease_token]) as answer
+    where job.id = tests.job('runs')
+  $$,
+  $$ values ('lost') $$,
+  'a heartbeat under the ended lease of a resumed job is lost'
+);
+
+-- The quota of open jobs
+
+update public.crawl_settings
+set max_open_jobs_per_user = (
+  select count(*)
+  from silkline.jobs
+  where user_id = tests.user_id('bob')
+    and status in ('pending', 'processing', 'paused')
+)
+where id;
+select tests.as_user('bob', 'select id from public.pause_crawl_job(tests.job(''runs''))');
+select results_eq(
+  $$ select tests.as_user('bob', 'select status from public.resume_crawl_job(tests.job(''runs''))') $$,
+  $$ values ('"pending"'::jsonb) $$,
+  'a paused job is open, so resuming it needs no free quota'
+);
+select tests.as_user('bob', 'select id from public.stop_crawl_job(tests.job(''runs''))');
+select tests.enqueue('fills', 'bob');
+select throws_ok(
+  $$ select tests.as_user('bob', 'select * from public.resume_crawl_job(tests.job(''runs''))') $$,
+  'PT429',
+  'this would exceed the limit of 2 open jobs per user',
+  'a stopped job is not resumed beyond the quota of open jobs'
+);
+select results_eq(
+  $$ select tests.as_service('select status from public.resume_crawl_job(tests.job(''runs''))') $$,
+  $$ values ('"pending"'::jsonb) $$,
+  'the quota does not bind the service'
+);
+update public.crawl_settings set max_open_jobs_per_user = 1000 where id;
 
 -- Bad input
 

@@ -104,9 +104,9 @@ select throws_ok(
 );
 select is_empty(
   $$
-    select job.idempotency_key
-    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('a'), tests.token('b'), tests.token('c')]) as job
-    where job.idempotency_key <> 'nobodys'
+    select lease.id
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('a'), tests.token('b'), tests.token('c')]) as lease
+    where lease.id <> tests.job('nobodys')
   $$,
   'a stopped job is not claimed'
 );
