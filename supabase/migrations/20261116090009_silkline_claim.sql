@@ -212,49 +212,54 @@ create function silkline.pick_at_once(p_kinds text[], p_count integer)
 as $$
 begin
   return (
-    select array_agg(free.id)
+    select array_agg(next.id)
     from (
-      select distinct on (first.host) first.id, first.host
-      from silkline.lines as line
-      cross join lateral (
-        select
-          job.id,
-          job.host,
-          job.owner_id,
-          job.place,
-          job.attempt = 0 as is_new,
-          (
-            select preferred.id
-            from silkline.jobs as preferred
-            where preferred.status = 'pending'
-              and preferred.waits_for is null
-              and preferred.priority > 100 - (preferred.place >> 40)
-              and preferred.owner_id = job.owner_id
-              and preferred.kind = job.kind
-            limit 1
-          ) is null as is_next_of_owner,
-          (
-            select account.owner_id
-            from silkline.deleted_accounts as account
-            where account.owner_id = job.owner_id
-          ) is null as has_owner
-        from silkline.jobs as job
-        where job.status = 'pending'
-          and job.waits_for is null
-          and job.kind = line.kind
-          and job.place >= line.floor
-          and job.place < line.ceiling
-        order by job.place, job.id
+      select distinct on (first.host) first.*
+      from (
+        select ahead.*
+        from silkline.lines as line
+        cross join lateral (
+          select
+            job.id,
+            job.host,
+            job.place,
+            job.attempt = 0 as is_new,
+            (
+              select preferred.id
+              from silkline.jobs as preferred
+              where preferred.status = 'pending'
+                and preferred.waits_for is null
+                and preferred.priority > 100 - (preferred.place >> 40)
+                and preferred.owner_id = job.owner_id
+                and preferred.kind = job.kind
+              limit 1
+            ) is null as is_next_of_owner,
+            (
+              select account.owner_id
+              from silkline.deleted_accounts as account
+              where account.owner_id = job.owner_id
+            ) is null as has_owner
+          from silkline.jobs as job
+          where job.status = 'pending'
+            and job.waits_for is null
+            and job.kind = line.kind
+            and job.place >= line.floor
+            and job.place < line.ceiling
+          order by job.place, job.id
+          limit p_count
+          for update of job skip locked
+        ) as ahead
+        where line.kind = any (p_kinds)
+        order by ahead.place, ahead.id
         limit p_count
-        for update of job skip locked
       ) as first
-      where line.kind = any (p_kinds)
-        and first.is_new
-        and first.is_next_of_owner
-        and first.has_owner
       order by first.host, first.place, first.id
-    ) as free
-    where silkline.try_lock('host', free.host)
+    ) as next
+    -- Of the first job of each host, so that none overtakes one that needs a second look.
+    where next.is_new
+      and next.is_next_of_owner
+      and next.has_owner
+      and silkline.try_lock('host', next.host)
   );
 end
 $$;
