@@ -5,7 +5,7 @@ when a claim falls short. `--quick` uses a tenth of the rows, fewer rounds and n
 writes nothing: it shows what has become slow, not how fast things are.
 
 Start here: `throughput.py` counts jobs per second, `growth.py` compares small and large tables,
-`fleet.py` counts processor time, `peers/` runs the others.
+`fleet.py` counts processor time, `snapshot.py` holds a transaction open, `peers/` runs the others.
 """
 
 import argparse
@@ -21,16 +21,19 @@ import psycopg
 from benchmarks.queue import peers
 from benchmarks.queue.fleet import measure_fleet
 from benchmarks.queue.growth import (
+    compare_checkpoints,
     measure_checkpoint,
     measure_claim,
     measure_fairness,
     measure_heartbeat,
 )
+from benchmarks.queue.snapshot import measure_snapshot
 from benchmarks.queue.throughput import (
     measure_batches,
     measure_drain,
     measure_enqueue,
     measure_peers,
+    measure_wal,
 )
 from benchmarks.shared.report import Report, table
 from benchmarks.shared.server import ROOT, machine_seconds, own_seconds, run_server
@@ -50,6 +53,7 @@ class Size:
     fairness_jobs: int
     checkpoint_rounds: int
     fleet_seconds: float
+    snapshot_minutes: float
 
 
 FULL = Size(
@@ -62,6 +66,7 @@ FULL = Size(
     fairness_jobs=100_000,
     checkpoint_rounds=21,
     fleet_seconds=20.0,
+    snapshot_minutes=30,
 )
 QUICK = Size(
     scale=100_000,
@@ -73,8 +78,9 @@ QUICK = Size(
     fairness_jobs=10_000,
     checkpoint_rounds=7,
     fleet_seconds=5.0,
+    snapshot_minutes=0.2,
 )
-PARTS = ('drain', 'peers', 'claim', 'checkpoint', 'fleet')
+PARTS = ('drain', 'peers', 'claim', 'checkpoint', 'fleet', 'snapshot')
 PEER_ROUNDS = 5
 PEER_SECONDS = 3.0
 
@@ -91,6 +97,10 @@ def main() -> int:
     began_at, machine, own = time.monotonic(), machine_seconds(), own_seconds()
     with run_server(arguments.postgres_bin) as postgres:
         queues = measure(postgres, report, size, parts)
+        if arguments.against and 'checkpoint' in parts:
+            compare_checkpoints(
+                postgres, report, against=arguments.against, rounds=size.checkpoint_rounds
+            )
         versions = {'PostgreSQL': postgres.release, 'Python': platform.python_version()}
     others = machine_seconds() - machine - (own_seconds() - own)
     report.figure(
@@ -133,6 +143,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         '--postgres-bin', type=Path, help='directory of another initdb and postgres'
     )
+    parser.add_argument(
+        '--against', type=Path, help='compare the checkpoint with that of these migrations'
+    )
     parser.add_argument('--output', type=Path, default=RESULTS, help='where to write the results')
     return parser.parse_args()
 
@@ -152,6 +165,7 @@ def measure(
             only_claims=size is QUICK,
         )
         measure_batches(postgres, report, rounds=size.batch_rounds)
+        measure_wal(postgres, report)
     if 'peers' in parts:
         queues += measure_peers(postgres, report, rounds=PEER_ROUNDS, seconds=PEER_SECONDS)
     if 'claim' in parts:
@@ -162,6 +176,8 @@ def measure(
         measure_checkpoint(postgres, report, scale=size.scale, rounds=size.checkpoint_rounds)
     if 'fleet' in parts:
         measure_fleet(postgres, report, scale=size.scale // 10, seconds=size.fleet_seconds)
+    if 'snapshot' in parts:
+        measure_snapshot(postgres, report, minutes=size.snapshot_minutes)
     return queues
 
 

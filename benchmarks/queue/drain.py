@@ -22,6 +22,7 @@ SPAWN = multiprocessing.get_context('spawn')
 
 CLAIM = 'select id, lease_token, payload from public.claim_crawl_jobs(%s, %s)'
 COMPLETE = 'select command from public.complete_crawl_job(%s)'
+COMPLETE_MANY = 'select command from public.complete_crawl_jobs(%s)'
 
 # The classic queue on one table.
 BARE_TABLE = """
@@ -67,7 +68,7 @@ class Queue(Protocol):
         """Claim up to `count` jobs; return what `complete` needs for each of them."""
         ...
 
-    def complete(self, connection: Session, handle: UUID) -> None: ...
+    def complete(self, connection: Session, handles: list[UUID]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,12 @@ class Silkline:
         rows = connection.execute(CLAIM, [worker, tokens]).fetchall()
         return [UUID(str(token)) for _, token, _ in rows]
 
-    def complete(self, connection: Session, handle: UUID) -> None:
-        row = connection.execute(COMPLETE, [handle]).fetchone()
-        assert row == ('continue',), row
+    def complete(self, connection: Session, handles: list[UUID]) -> None:
+        if len(handles) == 1:
+            rows = connection.execute(COMPLETE, handles).fetchall()
+        else:
+            rows = connection.execute(COMPLETE_MANY, [handles]).fetchall()
+        assert rows == [('continue',)] * len(handles), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,8 @@ class Bare:
         rows = connection.execute(BARE_CLAIM, [worker]).fetchall()
         return [UUID(str(handle)) for _, handle, _ in rows]
 
-    def complete(self, connection: Session, handle: UUID) -> None:
-        connection.execute(BARE_COMPLETE, [handle])
+    def complete(self, connection: Session, handles: list[UUID]) -> None:
+        connection.execute(BARE_COMPLETE, handles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +150,12 @@ def _drain_connection(
     done = 0
     with connect(url) as connection:
         # Statements are planned and catalogs read before the barrier.
-        for handle in queue.claim(connection, worker, batch):
-            queue.complete(connection, handle)
+        queue.complete(connection, queue.claim(connection, worker, batch))
         barrier.wait(START_SECONDS)
         began_at = time.monotonic()
         while time.monotonic() - began_at < seconds:
             handles = queue.claim(connection, worker, batch)
             assert handles, 'the queue ran empty: enqueue more'
-            for handle in handles:
-                queue.complete(connection, handle)
-                done += 1
+            queue.complete(connection, handles)
+            done += len(handles)
         answers.put(Drained(done, began_at, time.monotonic()))

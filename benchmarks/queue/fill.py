@@ -36,6 +36,11 @@ def jobs(count: int, *, priority: int = 0, max_pages: int = 500) -> list[dict[st
     ]
 
 
+def encoded(count: int) -> str:
+    """Jobs as `enqueue_crawl_jobs` takes them."""
+    return json.dumps(jobs(count))
+
+
 def enqueue(
     service: Session,
     user: UUID | None,
@@ -68,11 +73,12 @@ def fill_jobs(
             ),
             filled as (
               insert into silkline.jobs (
-                user_id, kind, payload, priority, source_id, host, status, waits_for, place,
-                run_after, attempt, retry_count, event_seq, progress_percentage, error_code,
+                user_id, owner_id, kind, payload, priority, source_id, host, status, waits_for,
+                place, run_after, attempt, retry_count, event_seq, progress_percentage, error_code,
                 created_at, started_at, completed_at
               )
               select
+                (%(users)s::uuid[])[1 + number %% cardinality(%(users)s::uuid[])],
                 (%(users)s::uuid[])[1 + number %% cardinality(%(users)s::uuid[])],
                 'crawl',
                 silkline.payload_defaults('crawl')
@@ -103,6 +109,7 @@ def fill_jobs(
             """,
             {'users': list(users), 'pending': pending, 'finished': finished, 'waiting': waiting},
         )
+        admin.execute('select silkline.lower_floors()')
     tidy(admin, 'silkline.jobs', 'silkline.states', 'silkline.events')
 
 
