@@ -3,18 +3,45 @@
 import asyncio
 import json
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from aiohttp import web
 
+from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User
 
 # Nothing listens there: a command that reached the network would exit with 3.
 UNREACHABLE = {'SUPABASE_URL': 'http://127.0.0.1:9', 'SUPABASE_SECRET_KEY': 'x'}
+
+
+@pytest.fixture(scope='module')
+def stack() -> Iterator[StackProcess]:
+    with own_stack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope='module')
+def local_user(stack: StackProcess) -> User:
+    return User(stack.directory.parent)
+
+
+def enqueue(stack: StackProcess, count: int, *, source: str) -> list[str]:
+    jobs = [
+        {'payload': {'url': f'https://{uuid4().hex}.example/'}, 'source_id': source}
+        for _ in range(count)
+    ]
+    return stack.rpc('enqueue_crawl_jobs', p_jobs=jobs)['job_ids']
+
+
+def statuses(user: User, source: str) -> dict[str, str]:
+    """The statuses of the jobs of a source, by their ids."""
+    jobs = json.loads(user.run('jobs', '--limit', '1000', '--json').stdout)
+    return {job['id']: job['status'] for job in jobs if job['source_id'] == source}
 
 
 class BulkApi:
@@ -240,3 +267,52 @@ def test_the_result_can_be_printed_as_json(tmp_path: Path) -> None:
         'left': 0,
         'count_limit': 100_000,
     }
+
+
+def test_all_jobs_of_a_filter_are_changed_and_no_others(
+    stack: StackProcess, local_user: User
+) -> None:
+    source, other = uuid4().hex, uuid4().hex
+    enqueue(stack, 3, source=source)
+    enqueue(stack, 2, source=other)
+    for command, printed, status in (
+        ('pause', 'paused', 'paused'),
+        ('resume', 'resumed', 'pending'),
+        ('stop', 'stopped', 'stopped'),
+        ('retry', 'retried', 'pending'),
+        ('cancel', 'cancelled', 'cancelled'),
+    ):
+        done = local_user.run(command, '--all', '--source', source, '--yes')
+        assert done.stdout == f'{printed} 3 jobs\n'
+        assert list(statuses(local_user, source).values()) == [status] * 3
+    assert list(statuses(local_user, other).values()) == ['pending'] * 2
+
+
+def test_a_filter_combines_status_host_kind_and_time(stack: StackProcess, local_user: User) -> None:
+    source = uuid4().hex
+    first, second, third = enqueue(stack, 3, source=source)
+    local_user.run('stop', third)
+    [shown] = local_user.lines('show', first, '--json')
+    words = ('cancel', '--all', '--source', source, '--kind', 'crawl', '--yes')
+
+    assert local_user.run(*words, '--created-before', '2020-01-01').stdout == 'cancelled 0 jobs\n'
+    assert local_user.run(*words, '--host', shown['host']).stdout == 'cancelled 1 job\n'
+    words += ('--status', 'pending', '--status', 'stopped', '--created-after', '2020-01-01')
+    # A stopped job cannot be cancelled.
+    assert local_user.run(*words).stdout == 'cancelled 1 job\n'
+    assert statuses(local_user, source) == {
+        first: 'cancelled',
+        second: 'cancelled',
+        third: 'stopped',
+    }
+
+
+def test_more_jobs_than_a_slice_are_all_changed(stack: StackProcess, local_user: User) -> None:
+    source = uuid4().hex
+    enqueue(stack, 1203, source=source)
+    done = local_user.run('cancel', '--all', '--source', source, typed='y\n')
+
+    assert 'Cancel 1203 jobs? [y/N]' in done.stderr
+    assert 'silkline: cancelled 1000 of 1203 jobs\n' in done.stderr
+    assert done.stdout == 'cancelled 1203 jobs\n'
+    assert local_user.run('cancel', '--all', '--source', source).stdout == 'cancelled 0 jobs\n'
