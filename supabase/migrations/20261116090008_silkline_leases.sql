@@ -513,7 +513,7 @@ create function public.complete_crawl_jobs(
   set jit = 'off'
 as $$
 declare
-  v_count constant integer := cardinality(p_lease_tokens);
+  v_count constant integer := coalesce(cardinality(p_lease_tokens), 0);
   v_results jsonb[];
   v_answers public.crawl_command[];
   v_seconds constant real[] := coalesce(p_running_seconds, array_fill(0::real, array[v_count]));

@@ -610,7 +610,7 @@ begin
   if v_error is null then
     foreach v_value in array coalesce(silkline.texts_of(p_filter, 'status'), '{}') loop
       if v_value is null or v_value <> all (enum_range(null::public.crawl_job_status)::text[]) then
-        v_error := format('unknown status %s', to_json(left(v_value, 60)));
+        v_error := format('unknown status %s', coalesce(to_json(left(v_value, 60))::text, 'null'));
       end if;
     end loop;
 
