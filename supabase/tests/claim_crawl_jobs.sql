@@ -1,9 +1,9 @@
 -- claim_crawl_jobs: what a worker gets, in which order, and which jobs are set aside.
 
 begin;
-select plan(59);
+select plan(70);
 
-select tests.make_users('ann', 'bob');
+select tests.make_users('ann', 'bob', 'carol');
 
 create function pg_temp.claim(variadic p_tokens text[])
   returns setof text
@@ -13,7 +13,9 @@ as $$
   from public.claim_crawl_jobs(
     tests.worker_id(),
     array(select tests.token(name) from unnest(p_tokens) as name)
-  ) as job;
+  ) as lease
+  join silkline.jobs as job
+    on job.id = lease.id;
 $$;
 
 create function pg_temp.waits_for(p_name text)
@@ -51,6 +53,31 @@ select is(
   (select lease_check_at from silkline.jobs where id = tests.job('first')),
   now() + interval '120 seconds',
   'the reaper checks the lease after stale_after'
+);
+select results_eq(
+  $$ select to_jsonb(lease) from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('first')]) as lease $$,
+  $$
+    select jsonb_build_object(
+      'lease_token', tests.token('first'),
+      'id', job.id,
+      'user_id', tests.user_id('ann'),
+      'kind', 'crawl',
+      'payload', job.payload,
+      'priority', 0,
+      'source_id', job.source_id,
+      'host', 'first.example',
+      'status', 'processing',
+      'attempt', 1,
+      'retry_count', 0,
+      'max_retries', 3,
+      'running_seconds', 0,
+      'created_at', now() - interval '1 hour',
+      'started_at', now()
+    )
+    from silkline.jobs as job
+    where job.id = tests.job('first')
+  $$,
+  'the answer has what a worker needs, and nothing about places, slots and keys'
 );
 
 -- The token is the idempotency key
@@ -95,6 +122,7 @@ select is(
   'a second claim counts as a second attempt'
 );
 select is_empty($$ select pg_temp.claim('more') $$, 'a claimed job is not claimed again');
+select set_config('tests.reaped', lease_token::text, true) from silkline.jobs where id = tests.job('third');
 select tests.age('third', '3 minutes');
 select public.reap_crawl_jobs();
 select is(
@@ -102,26 +130,55 @@ select is(
   1,
   'reaping does not count as an attempt'
 );
+select is_empty(
+  $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[current_setting('tests.reaped')::uuid]) $$,
+  'a token whose lease was reaped takes nothing again'
+);
+select is_empty($$ select pg_temp.claim('second') $$, 'nor does one whose job has been claimed under another token');
+select results_eq($$ select pg_temp.claim('unused') $$, $$ values ('third') $$, 'a new token takes the job that they did not');
+delete from silkline.jobs where true;
+select tests.enqueue('fourth', 'ann');
+select is_empty($$ select pg_temp.claim('first', 'second', 'third', 'again', 'unused') $$, 'tokens of deleted jobs take nothing again');
 delete from silkline.jobs where true;
 
--- Order: priority, then turns between users
+-- Order: the priority of the service, then turns between users
 
-select tests.enqueue('low', 'ann', '{}', 'crawl', -5);
-select tests.enqueue('normal', 'ann');
-select tests.enqueue('high', 'bob', '{}', 'crawl', 5);
-select results_eq($$ select pg_temp.claim('1') $$, $$ values ('high') $$, 'the highest priority goes first');
-select results_eq($$ select pg_temp.claim('2') $$, $$ values ('normal') $$, 'then the next priority');
-select results_eq($$ select pg_temp.claim('3') $$, $$ values ('low') $$, 'the lowest priority goes last');
+select tests.enqueue('low', null, '{}', 'crawl', -5);
+select tests.enqueue('normal');
+select tests.enqueue('high', null, '{}', 'crawl', 5);
+select results_eq($$ select pg_temp.claim('order-1') $$, $$ values ('high') $$, 'the highest priority goes first');
+select results_eq($$ select pg_temp.claim('order-2') $$, $$ values ('normal') $$, 'then the next priority');
+select results_eq($$ select pg_temp.claim('order-3') $$, $$ values ('low') $$, 'the lowest priority goes last');
 delete from silkline.jobs where true;
 
 select tests.enqueue('ann-' || nth, 'ann') from generate_series(1, 20) as nth;
 select tests.enqueue('bob-1', 'bob');
 select tests.enqueue('bob-2', 'bob');
 select set_eq(
-  $$ select pg_temp.claim('1', '2', '3', '4') $$,
+  $$ select pg_temp.claim('turn-1', 'turn-2', 'turn-3', 'turn-4') $$,
   array['ann-1', 'ann-2', 'bob-1', 'bob-2'],
   'users take turns: twenty jobs of one do not delay two of another'
 );
+delete from silkline.jobs where true;
+
+-- A user's own priority
+
+select tests.enqueue('ann-' || nth, 'ann') from generate_series(1, 3) as nth;
+select tests.enqueue('bob-' || nth, 'bob', '{}', 'crawl', 90 + nth) from generate_series(1, 4) as nth;
+select set_eq(
+  $$ select pg_temp.claim('own-1', 'own-2') $$,
+  array['ann-1', 'bob-4'],
+  'a user''s priority orders that user''s jobs, and beats no turn of another'
+);
+select set_eq($$ select pg_temp.claim('own-3', 'own-4') $$, array['ann-2', 'bob-3'], 'nor the next turn');
+select set_eq($$ select pg_temp.claim('own-5', 'own-6', 'own-7') $$, array['ann-3', 'bob-2', 'bob-1'], 'and every job is claimed');
+delete from silkline.jobs where true;
+
+update public.crawl_settings set max_user_priority = 10 where id;
+select tests.enqueue('ann', 'ann', '{}', 'crawl', 9);
+select tests.enqueue('bob', 'bob', '{}', 'crawl', 10);
+select results_eq($$ select pg_temp.claim('max-1') $$, $$ values ('bob') $$, 'up to max_user_priority, a user''s priority counts among all users');
+update public.crawl_settings set max_user_priority = 0 where id;
 delete from silkline.jobs where true;
 
 -- Kinds
@@ -139,10 +196,10 @@ select is_empty(
 );
 select results_eq(
   $$
-    select idempotency_key
+    select id
     from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('k'), tests.token('l')], '{screenshot}')
   $$,
-  $$ values ('picture') $$,
+  $$ values (tests.job('picture')) $$,
   'a worker gets only jobs of the kinds it runs'
 );
 select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds a worker gets jobs of any known kind');
@@ -158,26 +215,26 @@ delete from silkline.jobs where true;
 
 -- One job per host
 
-select tests.enqueue('host-1', 'ann', '{"url": "https://one.example/a"}');
+select tests.claimed_job('host-1', 'ann', '{"url": "https://one.example/a"}');
 select tests.enqueue('host-2', 'bob', '{"url": "https://ONE.example:443/b"}');
 select tests.enqueue('elsewhere', 'bob');
 select set_eq(
-  $$ select pg_temp.claim('1', '2', '3') $$,
-  array['host-1', 'elsewhere'],
+  $$ select pg_temp.claim('host-2', 'host-3') $$,
+  array['elsewhere'],
   'one job per host runs at a time, across users, however the host is spelled'
 );
 select is(pg_temp.waits_for('host-2'), 'host', 'the second job of a host is set aside');
-select is_empty($$ select pg_temp.claim('4') $$, 'a job that is set aside is not claimed');
+select is_empty($$ select pg_temp.claim('host-4') $$, 'a job that is set aside is not claimed');
 select public.complete_crawl_job((select lease_token from silkline.jobs where id = tests.job('host-1')));
 select is(pg_temp.waits_for('host-2'), 'nothing', 'the end of a job unblocks the next one of its host');
-select results_eq($$ select pg_temp.claim('5') $$, $$ values ('host-2') $$, 'the unblocked job is claimed');
-select public.release_crawl_job(tests.token('5'));
+select results_eq($$ select pg_temp.claim('host-5') $$, $$ values ('host-2') $$, 'the unblocked job is claimed');
+select public.release_crawl_job(tests.token('host-5'));
 delete from silkline.jobs where true;
 
 select tests.enqueue('row-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 60) as nth;
 select tests.enqueue('behind', 'ann');
-select results_eq($$ select pg_temp.claim('1') $$, $$ values ('row-1') $$, 'of many jobs for one host, the first is claimed');
-select results_eq($$ select pg_temp.claim('2') $$, $$ values ('behind') $$, 'the others do not hide the job behind them');
+select results_eq($$ select pg_temp.claim('row-1') $$, $$ values ('row-1') $$, 'of many jobs for one host, the first is claimed');
+select results_eq($$ select pg_temp.claim('row-2') $$, $$ values ('behind') $$, 'the others do not hide the job behind them');
 select is_empty(
   $$ select idempotency_key from silkline.jobs where status = 'pending' and waits_for is null $$,
   'all of them are set aside, and cost the next claim nothing'
@@ -187,7 +244,7 @@ delete from silkline.jobs where true;
 update public.crawl_settings set max_jobs_per_host = 2 where id;
 select tests.enqueue('host-' || nth, 'ann', '{"url": "https://one.example/"}') from generate_series(1, 3) as nth;
 select is(
-  (select count(*) from pg_temp.claim('1', '2', '3')),
+  (select count(*) from pg_temp.claim('slot-1', 'slot-2', 'slot-3')),
   2::bigint,
   'max_jobs_per_host jobs run at a time'
 );
@@ -208,13 +265,13 @@ select tests.enqueue('yours', 'bob');
 select tests.enqueue('nobodys-1');
 select tests.enqueue('nobodys-2');
 select set_eq(
-  $$ select pg_temp.claim('1', '2', '3', '4', '5') $$,
+  $$ select pg_temp.claim('owner-1', 'owner-2', 'owner-3', 'owner-4', 'owner-5') $$,
   array['mine-1', 'yours', 'nobodys-1', 'nobodys-2'],
   'an owner runs as many jobs as allowed; jobs of the service have no limit'
 );
 select is(pg_temp.waits_for('mine-2'), 'owner', 'jobs over the owner''s limit are set aside');
 select public.complete_crawl_job((select lease_token from silkline.jobs where id = tests.job('mine-1')));
-select results_eq($$ select pg_temp.claim('6') $$, $$ values ('mine-2') $$, 'when a job ends, the owner''s next job is claimed');
+select results_eq($$ select pg_temp.claim('owner-6') $$, $$ values ('mine-2') $$, 'when a job ends, the owner''s next job is claimed');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
 delete from silkline.jobs where true;
 
@@ -226,7 +283,25 @@ select tests.enqueue('cancelled', 'ann');
 select tests.as_user('ann', 'select id from public.pause_crawl_job(tests.job(''paused''))');
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''stopped''))');
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''cancelled''))');
-select is_empty($$ select pg_temp.claim('1', '2', '3') $$, 'jobs that a user paused, stopped or cancelled are not claimed');
+select is_empty($$ select pg_temp.claim('decision-1', 'decision-2', 'decision-3') $$, 'jobs that a user paused, stopped or cancelled are not claimed');
+delete from silkline.jobs where true;
+
+-- Deleted accounts
+
+select tests.claimed_job('held', 'carol');
+select tests.enqueue('abandoned', 'carol');
+select tests.enqueue('behind-it', 'ann');
+delete from auth.users where id = tests.user_id('carol');
+select results_eq(
+  $$ select pg_temp.claim('gone-1', 'gone-2') $$,
+  $$ values ('behind-it') $$,
+  'no job of a deleted account is claimed, and it does not delay the others'
+);
+select results_eq(
+  $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('held')]) $$,
+  $$ values ('lost') $$,
+  'the lease of a deleted account is lost'
+);
 delete from silkline.jobs where true;
 
 -- Silent workers
