@@ -57,16 +57,16 @@ comment on column silkline.states.links_refused is
 comment on column silkline.states.seq is
   'Number of checkpoints over the life of the job; progress messages carry it.';
 
+-- One probe per row. With exists, a plan may first read all jobs of the caller into a hash table.
 create policy "Users read the state of their own jobs"
   on silkline.states
   for select
   to authenticated
   using (
-    exists (
-      select
+    (
+      select job.owner_id = (select silkline.caller_id())
       from silkline.jobs as job
       where job.id = job_id
-        and job.owner_id = (select silkline.caller_id())
     )
   );
 
@@ -214,16 +214,16 @@ create index tasks_too_deep on silkline.tasks (job_id, url_key)
 create index tasks_copies on silkline.tasks (job_id, copy_of)
   where skip_reason = 'canonical';
 
+-- Not exists: see states.
 create policy "Users read the URLs of their own jobs"
   on silkline.tasks
   for select
   to authenticated
   using (
-    exists (
-      select
+    (
+      select job.owner_id = (select silkline.caller_id())
       from silkline.jobs as job
       where job.id = job_id
-        and job.owner_id = (select silkline.caller_id())
     )
   );
 
@@ -323,6 +323,11 @@ create unique index crawl_pages_latest_is_unique
   where is_latest;
 create index crawl_pages_outdated on public.crawl_pages (last_seen_at)
   where not is_latest;
+-- With the owner, so that no plan combines this index with the one of all pages of an owner.
+create index crawl_pages_of_job on public.crawl_pages (job_id, owner_id);
+
+-- See silkline.jobs.
+alter table public.crawl_pages alter column owner_id set (n_distinct = -0.001);
 
 create policy "Users read their own pages"
   on public.crawl_pages
@@ -382,6 +387,7 @@ grant select on public.crawl_hosts to service_role;
 
 create table public.crawl_audits (
   job_id uuid primary key,
+  owner_id uuid not null,
   score smallint not null,
   grade text not null,
   categories jsonb not null,
@@ -398,18 +404,16 @@ alter table public.crawl_audits enable row level security;
 comment on table public.crawl_audits is
   'The result of each audit job.';
 
+create index crawl_audits_of_owner on public.crawl_audits (owner_id, created_at desc);
+
+-- See silkline.jobs.
+alter table public.crawl_audits alter column owner_id set (n_distinct = -0.001);
+
 create policy "Users read their own audits"
   on public.crawl_audits
   for select
   to authenticated
-  using (
-    exists (
-      select
-      from silkline.jobs as job
-      where job.id = job_id
-        and job.owner_id = (select silkline.caller_id())
-    )
-  );
+  using (owner_id = (select silkline.caller_id()));
 
 revoke all on public.crawl_audits from anon, authenticated, service_role;
 grant select on public.crawl_audits to authenticated, service_role;

@@ -30,16 +30,16 @@ alter table silkline.events enable row level security;
 comment on table silkline.events is
   'Append-only history of every job: from, to, who, why.';
 
+-- Not exists: see states.
 create policy "Users read the history of their own jobs"
   on silkline.events
   for select
   to authenticated
   using (
-    exists (
-      select
+    (
+      select job.owner_id = (select silkline.caller_id())
       from silkline.jobs as job
       where job.id = job_id
-        and job.owner_id = (select silkline.caller_id())
     )
   );
 

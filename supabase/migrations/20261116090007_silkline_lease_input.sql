@@ -186,20 +186,23 @@ as $$
 begin
   insert into public.crawl_audits as audit (
     job_id,
+    owner_id,
     score,
     grade,
     categories,
     findings,
     ruleset_version
   )
-  values (
-    p_job_id,
+  select
+    job.id,
+    job.owner_id,
     (p_audit ->> 'score')::smallint,
     p_audit ->> 'grade',
     p_audit -> 'categories',
     p_audit -> 'findings',
     p_audit ->> 'ruleset_version'
-  )
+  from silkline.jobs as job
+  where job.id = p_job_id
   on conflict (job_id) do update
   set
     score = excluded.score,
