@@ -16,6 +16,7 @@ declare
   v_reasons jsonb := '[]'::jsonb;
   v_ahead bigint;
   v_holders bigint;
+  v_limit integer;
   v_running bigint;
   v_wait jsonb;
 begin
@@ -41,17 +42,24 @@ begin
     end if;
 
     v_holders := silkline.count_jobs_on_host(v_job.host);
+    v_limit := case
+      when v_job.host like 'list:%' then v_settings.max_lists_per_user
+      else v_settings.max_jobs_per_host
+    end;
 
-    if v_holders >= v_settings.max_jobs_per_host then
+    if v_holders >= v_limit then
       v_reasons := v_reasons || jsonb_build_object(
         'code', 'host_busy',
-        'text', format(
-          'Host %s is being crawled by %s other job%s; the limit is %s.',
-          v_job.host,
-          v_holders,
-          case v_holders when 1 then '' else 's' end,
-          v_settings.max_jobs_per_host
-        )
+        'text', case
+          when v_job.host like 'list:%' then format(
+            'Running lists of URLs of its owner: %s; the limit is %s.',
+            v_holders, v_limit
+          )
+          else format(
+            'Host %s is being crawled by %s other job%s; the limit is %s.',
+            v_job.host, v_holders, case v_holders when 1 then '' else 's' end, v_limit
+          )
+        end
       );
     end if;
 
@@ -72,7 +80,7 @@ begin
     if not exists (
       select
       from public.crawl_workers as worker
-      where silkline.worker_state(worker.last_seen_at) <> 'lost'
+      where worker.last_seen_at > now() - make_interval(secs => v_settings.stale_after_seconds)
         and (worker.kinds = '{}' or v_job.kind = any (worker.kinds))
     ) then
       v_reasons := v_reasons || jsonb_build_object(
@@ -90,7 +98,13 @@ begin
         where other.status = 'pending'
           and other.waits_for is null
           and other.kind = v_job.kind
-          and other.place < v_job.place
+          -- Below the floors are only index entries of jobs that have left the line.
+          and other.place >= (
+            select min(line.floor)
+            from silkline.lines as line
+            where line.kind = v_job.kind
+          )
+          and (other.place, other.id) < (v_job.place, v_job.id)
         limit 10000
       ) as ahead;
 

@@ -1,7 +1,7 @@
 -- crawl_queue_stats: the queue in numbers, for each user their own jobs.
 
 begin;
-select plan(17);
+select plan(19);
 
 select tests.make_users('ann', 'bob');
 
@@ -20,7 +20,7 @@ select is(
     "oldest_in_line_seconds": null,
     "ended_in_24_hours": {},
     "workers": {"live": 0, "late": 0, "slots": 0, "busy_slots": 0},
-    "count_limit": 100000
+    "count_limit": 5000
   }'::jsonb,
   'an empty queue has zeros'
 );
@@ -58,10 +58,11 @@ select is(
   '{"pending": 5, "processing": 1, "paused": 1}'::jsonb,
   'the service sees the numbers of all jobs'
 );
-select is(
-  (select tests.run_as('authenticated', null, 'select public.crawl_queue_stats()')) -> 'open',
-  '{"pending": 0, "processing": 0, "paused": 0}'::jsonb,
-  'a token without a user sees zeros'
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select public.crawl_queue_stats()') $$,
+  'PT401',
+  'the caller is not signed in',
+  'a token without a user sees no numbers'
 );
 
 select public.heartbeat_crawl_jobs(tests.worker_id('live'), '{}', '{"slots": 4, "busy_slots": 1}');
@@ -76,11 +77,28 @@ select is(
 );
 
 update public.crawl_settings set max_running_jobs_per_user = 1 where id;
-select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('over')], '{crawl}');
+select public.claim_crawl_jobs(tests.worker_id(), array(select gen_random_uuid() from generate_series(1, 3)));
 select is(pg_temp.stats('ann') -> 'pending' -> 'owner', '1'::jsonb, 'jobs over their owner''s limit are counted');
 select tests.remember();
 select pg_temp.stats('ann');
 select is(tests.fingerprint(), tests.remembered(), 'reading changed no row');
+
+-- Counts stop
+
+delete from silkline.jobs where true;
+insert into silkline.jobs (user_id, kind, payload, source_id, host, place)
+select tests.user_id('ann'), 'crawl', '{}', 's', 'h' || number, number
+from generate_series(1, 6000) as number;
+select is(
+  pg_temp.stats('ann') #> '{open,pending}',
+  '5000'::jsonb,
+  'a count stops at count_limit'
+);
+select is(
+  (select tests.as_service('select public.crawl_queue_stats()')) -> 'pending',
+  '{"in_line": 5000, "time": 0, "host": 0, "owner": 0}'::jsonb,
+  'also for the service'
+);
 
 -- Who may call it
 

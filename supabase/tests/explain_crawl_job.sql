@@ -1,7 +1,7 @@
 -- explain_crawl_job: "why is my job not running?", with a code and a sentence.
 
 begin;
-select plan(40);
+select plan(43);
 
 select tests.make_users('ann', 'bob');
 
@@ -65,6 +65,17 @@ update public.crawl_settings set max_running_jobs_per_user = 1 where id;
 select is(pg_temp.reasons('second'), array['quota'], 'the owner''s limit is a reason');
 select is(pg_temp.reasons('same-host'), array['host_busy', 'quota'], 'all reasons are returned');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
+update silkline.jobs set host = 'list:' || owner_id where id in (tests.job('job'), tests.job('same-host'));
+select is(pg_temp.reasons('same-host'), array['host_busy'], 'a list waits for another list of its owner');
+select is(
+  pg_temp.sentence('same-host'),
+  'Running lists of URLs of its owner: 1; the limit is 1.',
+  'the sentence names lists, not a host'
+);
+update public.crawl_settings set max_lists_per_user = 2 where id;
+select isnt(pg_temp.reasons('same-host'), array['host_busy'], 'lists have a limit of their own');
+update public.crawl_settings set max_lists_per_user = 1 where id;
+update silkline.jobs set host = 'job.example' where id in (tests.job('job'), tests.job('same-host'));
 select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
 select is(pg_temp.reasons('later'), array['scheduled'], 'a job with a later run_after is scheduled');
 select is(

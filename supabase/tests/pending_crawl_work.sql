@@ -64,9 +64,10 @@ select tests.as_user('ann', 'select id from public.resume_crawl_job(tests.job(''
 select is(pg_temp.work('ann') -> 'total_pending', '5'::jsonb, 'a resumed job counts again');
 select public.release_crawl_job(tests.token('big'));
 select is(pg_temp.work('ann') -> 'total_pending', '2'::jsonb, 'a job that is not running does not count');
-select is(
-  (select tests.run_as('authenticated', null, 'select public.pending_crawl_work()')) -> 'jobs',
-  '0'::jsonb,
+select throws_ok(
+  $$ select tests.run_as('authenticated', null, 'select public.pending_crawl_work()') $$,
+  'PT401',
+  'the caller is not signed in',
   'a token without a user sees no work'
 );
 select tests.remember();
