@@ -111,7 +111,8 @@ declare
       or num_nonnulls(new.lease_token, new.lease_check_at, new.completed_at) > 0
       or new.event_seq <> 1
       then 'jobs_begin_pending'
-    when new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'jobs_kind_is_a_name'
+    -- A regular expression takes half of the time of this trigger.
+    when new.kind <> 'crawl' and new.kind !~ '^[a-z][a-z0-9_]{0,39}$' then 'jobs_kind_is_a_name'
     when jsonb_typeof(new.payload) <> 'object' then 'jobs_payload_is_an_object'
     when new.priority not between -100 and 100 then 'jobs_priority_is_in_range'
     when length(new.source_id) not between 1 and 500 then 'jobs_source_is_short'
