@@ -27,8 +27,57 @@ create type public.crawl_job_page as (
   links jsonb
 );
 
--- Some of a job's URLs, in the order of their keys. It reads the keys first, then their rows: each
--- is a range scan of one index, however far the caller has paged.
+-- The keys of some of a job's URLs, in order: a range scan of one index, however far the caller has
+-- paged.
+create function silkline.job_keys(
+  p_job_id uuid,
+  p_status public.crawl_task_status,
+  p_after uuid,
+  p_limit integer
+)
+  returns uuid[]
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_from constant uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
+begin
+  if p_status is null then
+    return array(
+      select task.url_key
+      from silkline.tasks as task
+      where task.job_id = p_job_id
+        and task.url_key >= v_from
+        and task.url_key is distinct from p_after
+      order by task.url_key
+      limit p_limit
+    );
+  end if;
+
+  return array(
+    select task.url_key
+    from silkline.tasks as task
+    where task.job_id = p_job_id
+      and task.status = p_status
+      and task.url_key >= v_from
+      and task.url_key is distinct from p_after
+    order by task.url_key
+    limit p_limit
+  );
+end
+$$;
+
+comment on function silkline.job_keys(uuid, public.crawl_task_status, uuid, integer) is
+  'The keys of some of the URLs of a job.';
+
+revoke execute on function silkline.job_keys(uuid, public.crawl_task_status, uuid, integer)
+  from public, anon, authenticated;
+
+-- Some of a job's URLs, in the order of their keys: as many as p_limit and about 4 MB of metadata and
+-- content allow, and at least one. A hundred pages of a crawl may have a gigabyte, and the API builds
+-- each answer in memory.
 -- definer because under row level security a plan may read all pages of the owner
 create function silkline.job_pages(
   p_job_id uuid,
@@ -48,9 +97,11 @@ create function silkline.job_pages(
   set jit = 'off'
 as $$
 declare
+  c_bytes constant integer := 4000000;
   v_job constant silkline.jobs := silkline.own_job(p_job_id);
-  v_from constant uuid := coalesce(p_after, '00000000-0000-0000-0000-000000000000');
-  v_keys uuid[];
+  v_page public.crawl_job_page;
+  v_rows integer := 0;
+  v_bytes bigint := 0;
 begin
   if p_status not in ('pending', 'in_progress', 'done', 'error', 'skipped') then
     raise sqlstate 'PT422' using
@@ -67,32 +118,7 @@ begin
       hint = 'Send the last url_key as p_after for more.';
   end if;
 
-  -- Failed URLs are rare and have their own index.
-  if p_status = 'error' then
-    v_keys := array(
-      select task.url_key
-      from silkline.tasks as task
-      where task.job_id = v_job.id
-        and task.status = 'error'
-        and task.url_key >= v_from
-        and task.url_key is distinct from p_after
-      order by task.url_key
-      limit p_limit
-    );
-  else
-    v_keys := array(
-      select task.url_key
-      from silkline.tasks as task
-      where task.job_id = v_job.id
-        and task.url_key >= v_from
-        and task.url_key is distinct from p_after
-        and (p_status is null or task.status::text = p_status)
-      order by task.url_key
-      limit p_limit
-    );
-  end if;
-
-  return query
+  for v_page in
     select
       task.url_key,
       task.url,
@@ -121,7 +147,9 @@ begin
       page.metadata,
       case when p_with_content then page.markdown end,
       case when p_with_content then page.links end
-    from unnest(v_keys) as listed (url_key)
+    from unnest(
+      silkline.job_keys(v_job.id, p_status::public.crawl_task_status, p_after, p_limit)
+    ) as listed (url_key)
     -- lateral and limit: one probe per URL under every plan
     cross join lateral (
       select known.*
@@ -137,7 +165,16 @@ begin
       limit 1
     ) as page
       on true
-    order by task.url_key;
+    order by task.url_key
+  loop
+    v_rows := v_rows + 1;
+    v_bytes := v_bytes
+      + coalesce(octet_length(v_page.markdown), 0)
+      + coalesce(octet_length(v_page.links::text), 0)
+      + coalesce(octet_length(v_page.metadata::text), 0);
+    exit when v_bytes > c_bytes and v_rows > 1;
+    return next v_page;
+  end loop;
 end
 $$;
 
@@ -150,8 +187,8 @@ grant execute on function silkline.job_pages(uuid, text, boolean, uuid, integer)
   to authenticated, service_role;
 
 -- The URLs of a job, how each ended, and its page. To read on, send the last url_key of an answer
--- as p_after, until an answer has fewer than p_limit rows. Markdown and links may be large and
--- come only with p_with_content.
+-- as p_after, until an answer is empty: one that would be large has fewer rows than p_limit. Markdown
+-- and links may be large and come only with p_with_content.
 create function public.crawl_job_pages(
   p_job_id uuid,
   p_status text default null,
@@ -173,7 +210,7 @@ end
 $$;
 
 comment on function public.crawl_job_pages(uuid, text, boolean, uuid, integer) is
-  'The URLs of a job with their pages, p_limit at a time: the last url_key is the next p_after.';
+  'The URLs of a job with their pages; read on with the last url_key as p_after until it is empty.';
 
 revoke execute on function public.crawl_job_pages(uuid, text, boolean, uuid, integer)
   from public, anon, authenticated;

@@ -1,7 +1,7 @@
 -- crawl_job_pages: the results of a job, page by page, for callers who may see the job.
 
 begin;
-select plan(32);
+select plan(37);
 
 select tests.make_users('ann', 'bob');
 
@@ -23,7 +23,7 @@ select tests.checkpoint(
   jsonb_build_object(
     'seq', 1,
     'discovered', tests.links('https://site.example/a', 'https://site.example/b', 'https://site.example/c', 'https://site.example/d')
-      || (tests.links('https://else.example/') -> 0 || jsonb_build_object('skip_reason', 'out_of_scope', 'found_on', tests.url_key('https://site.example/a')))
+      || (tests.links('https://else.example/') -> 0 || jsonb_build_object('skip_reason', 'too_deep', 'found_on', tests.url_key('https://site.example/a')))
   ),
   4
 );
@@ -84,7 +84,7 @@ select results_eq(
 );
 select results_eq(
   $$ select page ->> 'skip_reason', (page ->> 'found_on')::uuid from pg_temp.pages('first') as page where page ->> 'url' = 'https://else.example/' $$,
-  $$ values ('out_of_scope', tests.url_key('https://site.example/a')) $$,
+  $$ values ('too_deep', tests.url_key('https://site.example/a')) $$,
   'a skipped URL has its reason, and where it was found'
 );
 
@@ -155,6 +155,69 @@ select is(
   5::bigint,
   'and not returned twice'
 );
+
+-- Large pages
+
+create function pg_temp.large_page(p_number integer, p_markdown integer, p_links integer)
+  returns void
+  language sql
+as $$
+  with page as (
+    insert into public.crawl_pages (user_id, source_id, url_key, url, version, job_id, content_hash, markdown, links)
+    values (
+      tests.user_id('ann'),
+      'large',
+      tests.url_key('large ' || p_number),
+      'https://site.example/' || p_number,
+      1,
+      tests.job('large'),
+      'hash',
+      repeat('x', p_markdown),
+      (select coalesce(jsonb_agg(repeat('y', 1000)), '[]') from generate_series(1, p_links))
+    )
+    returning id, url_key, url
+  )
+  insert into silkline.tasks (job_id, url_key, url, depth, status, page_id, finished_at)
+  select tests.job('large'), page.url_key, page.url, 1, 'done', page.id, now()
+  from page;
+$$;
+select tests.enqueue('large', 'ann');
+select pg_temp.large_page(number, 999000, 0) from generate_series(1, 6) as number;
+select is(
+  (select count(*) from pg_temp.pages('large', ', p_with_content => true')),
+  4::bigint,
+  'an answer has about 4 MB of content'
+);
+select is(
+  (select count(*) from pg_temp.pages('large')),
+  6::bigint,
+  'without content it has all rows'
+);
+delete from silkline.tasks where job_id = tests.job('large');
+select pg_temp.large_page(number, 0, 1000) from generate_series(11, 16) as number;
+select is(
+  (select count(*) from pg_temp.pages('large', ', p_with_content => true')),
+  3::bigint,
+  'links count as they are sent, not as they are stored'
+);
+delete from silkline.tasks where job_id = tests.job('large');
+select pg_temp.large_page(number, 9000000, 0) from generate_series(21, 22) as number;
+select is(
+  (select count(*) from pg_temp.pages('large', ', p_with_content => true')),
+  1::bigint,
+  'a page that is larger than that comes alone'
+);
+select is(
+  (
+    select count(*)
+    from pg_temp.pages('large', ', p_with_content => true') as first
+    cross join lateral pg_temp.pages('large', format(', p_with_content => true, p_after => %L', first ->> 'url_key')) as second
+    where second ->> 'url_key' > first ->> 'url_key'
+  ),
+  1::bigint,
+  'and the next call continues after it'
+);
+delete from silkline.jobs where id = tests.job('large');
 
 -- What changed since the previous crawl
 

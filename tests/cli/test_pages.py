@@ -105,7 +105,7 @@ def test_json_lines_include_text_and_links(user: User, job: str) -> None:
 
 
 def test_all_pages_are_printed_when_they_take_several_requests(user: User) -> None:
-    job = crawl(user, 'https://many.example/?pages=130&links=20')
+    job = crawl(user, 'https://many.example/?pages=130&links=20&bytes=100000')
 
     assert len({row['url_key'] for row in user.lines('pages', job, '--jsonl')}) == 130
 

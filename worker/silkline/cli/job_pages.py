@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from silkline.queue.rows import PageRow
     from silkline.queue.rpc import Rpc
 
-# Rows per request. With content, one page may have megabytes.
+# Rows per request. The database returns fewer if their content is large, so only an empty answer is
+# the last one.
 ROWS = 1000
-ROWS_WITH_CONTENT = 50
 
 FinishedStatus = Literal['done', 'error', 'skipped']
 
@@ -35,7 +35,7 @@ async def each_batch(
         status=status,
         with_content=with_content,
         after=after,
-        limit=ROWS_WITH_CONTENT if with_content else ROWS,
+        limit=ROWS,
     ):
         after = rows[-1].url_key
         yield rows
