@@ -1,7 +1,7 @@
 -- retry_crawl_job: an ended job runs again, with its failed URLs or all of them.
 
 begin;
-select plan(40);
+select plan(49);
 
 select tests.make_users('ann', 'bob');
 
@@ -73,27 +73,46 @@ select results_eq(
 );
 select results_eq(
   $$
-    select retry_count, running_seconds, progress_percentage::integer, error_code, error_message, started_at, completed_at, lease_token, run_after
+    select retry_count, running_seconds, progress_percentage::integer, error_code, error_message, started_at, completed_at, lease_check_at, run_after
     from silkline.jobs
     where id = tests.job('failed')
   $$,
-  $$ values (0, 0::real, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::uuid, now()) $$,
-  'a retried job has no error, no end time, all its retries and all its running time'
+  $$ values (0, 0::real, 0, null::text, null::text, null::timestamptz, null::timestamptz, null::timestamptz, now()) $$,
+  'a retried job has no error, no end time, no lease, all its retries and all its running time'
 );
+select tests.remember();
+select results_eq(
+  $$ select command, status::text from public.fail_crawl_job(tests.token('failed'), 'broken', null, false) $$,
+  $$ values ('continue', 'pending') $$,
+  'the worker that ended it, and repeats that after the retry, hears that it is pending'
+);
+select is(tests.checkpoint('failed', '{"seq": 1}', 1) ->> 'command', 'lost', 'its checkpoints are lost');
+select is_empty(
+  $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('failed')]) $$,
+  'its token claims nothing'
+);
+select is(tests.fingerprint(), tests.remembered(), 'so the old lease changes nothing of the new run');
 select results_eq(
   $$ select * from pg_temp.retry('stopped') $$,
   $$ values (tests.job('stopped'), 'pending') $$,
   'a stopped job is pending again'
 );
-select results_eq(
-  $$ select * from pg_temp.retry('stopped-saving') $$,
-  $$ values (tests.job('stopped-saving'), 'pending') $$,
-  'a stopped job can be retried although its worker is still saving'
+select throws_ok(
+  $$ select pg_temp.retry('stopped-saving') $$,
+  'PT409',
+  format('job %s is stopped, but its worker is still saving', tests.job('stopped-saving')),
+  'a stopped job is not retried while its worker is still saving'
 );
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('stopped-saving')]) $$,
-  $$ values ('lost') $$,
-  'that worker has lost its lease'
+  $$ values ('stop') $$,
+  'that worker keeps its lease until it has saved'
+);
+select public.release_crawl_job(tests.token('stopped-saving'));
+select results_eq(
+  $$ select * from pg_temp.retry('stopped-saving') $$,
+  $$ values (tests.job('stopped-saving'), 'pending') $$,
+  'then the job can be retried'
 );
 select throws_ok(
   $$ select pg_temp.retry('completed') $$,
@@ -215,9 +234,9 @@ select is(
   1::bigint,
   'the pages of the previous run are kept'
 );
-select tests.claim('over');
+select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('over-2')]);
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''over''))');
-select public.release_crawl_job(tests.token('over'));
+select public.release_crawl_job(tests.token('over-2'));
 select results_eq(
   $$ select tests.as_service('select status from public.retry_crawl_job(tests.job(''over''))') $$,
   $$ values ('"pending"'::jsonb) $$,
@@ -226,6 +245,7 @@ select results_eq(
 select tests.as_user('ann', 'select id from public.cancel_crawl_job(tests.job(''over''))');
 select tests.claimed_job('big', 'ann');
 select tests.as_user('ann', 'select id from public.stop_crawl_job(tests.job(''big''))');
+select public.release_crawl_job(tests.token('big'));
 update silkline.states set total_error = 100001 where job_id = tests.job('big');
 select throws_ok(
   $$ select pg_temp.retry('big') $$,
@@ -252,6 +272,38 @@ select throws_ok(
   format('p_urls must be failed or all, not %L', repeat('x', 60)),
   'a choice of ten megabytes is refused, and the message is short'
 );
+
+-- Quotas
+
+update public.crawl_settings set max_open_jobs_per_user = 1 where id;
+select tests.enqueue('open', 'bob');
+select tests.as_user('bob', 'select id from public.stop_crawl_job(tests.job(''open''))');
+select tests.enqueue('fills', 'bob');
+select throws_ok(
+  $$ select tests.as_user('bob', 'select * from public.retry_crawl_job(tests.job(''open''))') $$,
+  'PT429',
+  'this would exceed the limit of 1 open jobs per user',
+  'a job is not retried beyond the quota of open jobs'
+);
+update public.crawl_settings set max_open_jobs_per_user = 1000, max_jobs_per_user_per_day = 3 where id;
+select results_eq(
+  $$ select tests.as_user('bob', 'select status from public.retry_crawl_job(tests.job(''open''))') $$,
+  $$ values ('"pending"'::jsonb) $$,
+  'a retry within the quota of a day is fine'
+);
+select tests.as_user('bob', 'select id from public.stop_crawl_job(tests.job(''open''))');
+select throws_ok(
+  $$ select tests.as_user('bob', 'select * from public.retry_crawl_job(tests.job(''open''))') $$,
+  'PT429',
+  'this would exceed the limit of 3 new or retried jobs per user in 24 hours',
+  'retries count against the quota of a day'
+);
+select results_eq(
+  $$ select tests.as_service('select status from public.retry_crawl_job(tests.job(''open''))') $$,
+  $$ values ('"pending"'::jsonb) $$,
+  'the quotas do not bind the service'
+);
+update public.crawl_settings set max_jobs_per_user_per_day = 10000 where id;
 
 -- Bad input
 
