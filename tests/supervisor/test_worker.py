@@ -557,6 +557,13 @@ def test_live_progress_counts_the_whole_job(queue: Queue, directory: Path) -> No
     ):
         job = crawl.job
         wait_until_running(queue, crawl)
+        # There is at most one message per second, and it comes with a checkpoint.
+        silent = (
+            'select from silkline.states'
+            " where job_id = %s and progress_sent_at < now() - interval '1 second'"
+        )
+        wait_until(lambda: queue.rows(silent, [job]), what='a second without a message')
+        crawl.site.answer_only(crawl.answered + 2)
         wait_until(lambda: any(message['eta_seconds'] for message in messages), what='an estimate')
         queue.control(job, 'pause')
         wait_until(lambda: not queue.progress(job)['is_saving'], what='the job to be saved')
