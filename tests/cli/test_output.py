@@ -118,7 +118,8 @@ def test_details_of_a_job_include_its_url_and_history(capsys: pytest.CaptureFixt
         attempt=0,
         error_code=None,
     )
-    facts = progress(url='https://a.example/docs/', retry_count=1, attempt=2)
+    refused = {'out_of_scope': 12, 'excluded': 1}
+    facts = progress(url='https://a.example/docs/', retry_count=1, attempt=2, links_refused=refused)
     print_job_details(ShownJob(**facts, history=[event]))
 
     assert capsys.readouterr().out.splitlines() == [
@@ -126,6 +127,7 @@ def test_details_of_a_job_include_its_url_and_history(capsys: pytest.CaptureFixt
         'status    processing',
         'pages     3 done, 1.5/s',
         'read      1 KB',
+        'refused   12 links outside the scope of the job, 1 link ruled out by include or exclude',
         'attempt   2, 1 of 3 retries used',
         '2026-11-16 12:00:00             -> pending    enqueue by user',
     ]

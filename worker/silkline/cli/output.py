@@ -110,6 +110,7 @@ def print_job_details(job: ShownJob) -> None:
         ('status', f'{job.status}{" (its worker is saving)" if job.is_saving else ""}'),
         ('pages', wording.page_counts(job)),
         ('read', wording.byte_size(job.bytes)),
+        *([('refused', wording.refused_links(job))] if job.links_refused else []),
         ('attempt', wording.describe_attempts(job)),
     ]
     if wait := wording.describe_wait(job):

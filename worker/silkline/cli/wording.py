@@ -49,6 +49,14 @@ def page_counts(progress: Progress) -> str:
     return ', '.join(parts)
 
 
+def refused_links(progress: Progress) -> str:
+    """How many links were not followed, and why."""
+    return ', '.join(
+        f'{counted(count, "link")} {SKIP_REASONS.get(cast(SkipReason, reason), reason)}'
+        for reason, count in progress.links_refused.items()
+    )
+
+
 def describe_attempts(progress: Progress) -> str:
     """Names `max_retries` only once a retry was used."""
     if progress.attempt == 0:

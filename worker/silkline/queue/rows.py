@@ -144,6 +144,8 @@ class Progress(Row):
     pages_new: int
     pages_changed: int
     pages_unchanged: int
+    # By reason; empty from an older database.
+    links_refused: dict[str, int] = {}
     pages_per_second: float
     bytes: int
     eta_seconds: float | None
