@@ -2,9 +2,9 @@
 
 The flow, from the command to the database: `cli/commands/worker.py` → `Worker.run` →
 `Worker._claim` → `Rpc.claim_crawl_jobs` → the SQL function of that name (supabase/migrations,
-crawl_claim; its head is the map of the SQL side). A claimed job becomes a `JobRun` (`job_run.py`),
-which talks to its process (`process.py`). One heartbeat renews all leases. Realtime delivers
-wake-ups and commands sooner; without it, polling finds them.
+silkline_claim; its head is the map of the SQL side). A claimed job becomes a `JobRun`
+(`job_run.py`), which talks to its process (`process.py`). One heartbeat renews all leases. Realtime
+delivers wake-ups and commands sooner; without it, polling finds them.
 
 The database decides who owns a job. A worker that cannot reach it for so long that its leases may
 have expired kills its own processes.
