@@ -51,6 +51,7 @@ create table silkline.jobs (
   status public.crawl_job_status not null default 'pending',
   waits_for public.crawl_job_wait,
   place bigint not null,
+  has_lost_turn boolean not null default false,
   run_after timestamptz not null default now(),
   worker_id uuid,
   lease_token uuid,
@@ -90,6 +91,8 @@ comment on column silkline.jobs.idempotency_request is
   'What the caller sent with the idempotency key, to compare with a repeated call.';
 comment on column silkline.jobs.place is
   'Sort key of the claim: the band of its priority, then the turn of its owner. Lowest first.';
+comment on column silkline.jobs.has_lost_turn is
+  'A job that its owner preferred has taken its turn: it takes the owner''s next one.';
 comment on column silkline.jobs.lease_check_at is
   'When the reaper next checks this lease; null when no worker holds the job.';
 comment on column silkline.jobs.running_seconds is
@@ -102,9 +105,11 @@ comment on column silkline.jobs.host_slot is
 -- Exactly the WHERE and ORDER BY of the claim. Among equal places the older job is first.
 create index jobs_in_line on silkline.jobs (kind, place, id)
   where status = 'pending' and waits_for is null;
--- Jobs with a priority that orders only the jobs of their owner: see silkline.band_start.
+-- Jobs that come before others of their owner: see silkline.take_turn.
 create index jobs_preferred_by_owner on silkline.jobs (owner_id, kind, priority desc, id)
-  where status = 'pending' and waits_for is null and priority > 100 - (place >> 40);
+  where status = 'pending'
+    and waits_for is null
+    and (priority > 100 - (place >> 40) or has_lost_turn);
 create index jobs_open_of_owner on silkline.jobs (owner_id, status, waits_for, kind, place)
   where status in ('pending', 'processing', 'paused');
 create index jobs_waiting_for_time on silkline.jobs (run_after)

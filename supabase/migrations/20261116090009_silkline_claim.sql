@@ -109,8 +109,9 @@ create type silkline.claim_scene as (
   stale_after interval
 );
 
--- The job that takes the turn of another: the owner's preferred one, if there is a better one in
--- the same line. The two swap places, so that the turn is used once.
+-- The job that takes the turn of another: the one that its owner prefers, if there is one in the
+-- same line. The two swap places, so that the turn is used once. The job that has lost its turn
+-- takes the owner's next one, because it is older than the others of its priority.
 create function silkline.take_turn(p_turn uuid, p_taken uuid[], out id uuid, out host text)
   language plpgsql
   volatile
@@ -131,7 +132,7 @@ begin
   from silkline.jobs as job
   where job.status = 'pending'
     and job.waits_for is null
-    and job.priority > 100 - (job.place >> 40)
+    and (job.priority > 100 - (job.place >> 40) or job.has_lost_turn)
     and job.owner_id = v_turn.owner_id
     and job.kind = v_turn.kind
     and job.place >> 40 = v_turn.place >> 40
@@ -148,7 +149,9 @@ begin
   end if;
 
   update silkline.jobs as job
-  set place = case job.id when p_turn then v_better.place else v_turn.place end
+  set
+    place = case job.id when p_turn then v_better.place else v_turn.place end,
+    has_lost_turn = job.id = p_turn
   where job.id in (p_turn, v_better.id);
 
   id := v_better.id;
@@ -229,7 +232,7 @@ begin
               from silkline.jobs as preferred
               where preferred.status = 'pending'
                 and preferred.waits_for is null
-                and preferred.priority > 100 - (preferred.place >> 40)
+                and (preferred.priority > 100 - (preferred.place >> 40) or preferred.has_lost_turn)
                 and preferred.owner_id = job.owner_id
                 and preferred.kind = job.kind
               limit 1
@@ -315,7 +318,7 @@ begin
           from silkline.jobs as preferred
           where preferred.status = 'pending'
             and preferred.waits_for is null
-            and preferred.priority > 100 - (preferred.place >> 40)
+            and (preferred.priority > 100 - (preferred.place >> 40) or preferred.has_lost_turn)
             and preferred.owner_id = job.owner_id
             and preferred.kind = job.kind
         ) as has_preferred,
@@ -450,8 +453,8 @@ comment on function silkline.lease_of(silkline.jobs) is
 
 revoke execute on function silkline.lease_of(silkline.jobs) from public, anon, authenticated;
 
--- Lease one picked job. Without a slot, it is leased only if its host is free: this statement starts,
--- and so takes its snapshot, after the lock of the host was acquired.
+-- Lease one picked job. Without a slot, it is leased only if its host is free: this statement
+-- starts, and so takes its snapshot, after the lock of the host was acquired.
 create function silkline.lease_job(
   p_worker_id uuid,
   p_lease_token uuid,
@@ -510,8 +513,9 @@ comment on function silkline.lease_job(uuid, uuid, uuid, integer, interval) is
 revoke execute on function silkline.lease_job(uuid, uuid, uuid, integer, interval)
   from public, anon, authenticated;
 
--- Lease many picked jobs whose hosts are free, in one statement: it costs a fourth of what lease_job
--- does. A message that cannot be sent must not fail the claim: then the whole is done again without.
+-- Lease many picked jobs whose hosts are free, in one statement: it costs a fourth of what
+-- lease_job does. A message that cannot be sent must not fail the claim: then the whole is done
+-- again without messages.
 create function silkline.lease_jobs(
   p_worker_id uuid,
   p_lease_tokens uuid[],
