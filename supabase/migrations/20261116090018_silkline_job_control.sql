@@ -252,6 +252,26 @@ comment on function silkline.check_retried_urls(text) is
 
 revoke execute on function silkline.check_retried_urls(text) from public, anon, authenticated;
 
+-- How many ended URLs of a job a retry would make pending again, at most.
+create function silkline.count_retried_urls(p_state silkline.states, p_urls text)
+  returns integer
+  language sql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+  select case p_urls
+    when 'failed' then p_state.total_error
+    else p_state.total_error + p_state.total_done + p_state.total_skipped
+  end;
+$$;
+
+comment on function silkline.count_retried_urls(silkline.states, text) is
+  'How many URLs of a job a retry would make pending again, at most.';
+
+revoke execute on function silkline.count_retried_urls(silkline.states, text)
+  from public, anon, authenticated;
+
 -- Run an ended job again: the URLs that failed and those it had not reached ('failed'), or
 -- every URL it knows ('all'). Its caller has locked the job.
 create function silkline.restart_job(p_job silkline.jobs, p_urls text)
@@ -296,10 +316,7 @@ begin
       end;
   end if;
 
-  v_again := case p_urls
-    when 'failed' then v_state.total_error
-    else v_state.total_error + v_state.total_done + v_state.total_skipped
-  end;
+  v_again := silkline.count_retried_urls(v_state, p_urls);
 
   if v_again > 100000 then
     raise sqlstate 'PT422' using
@@ -456,82 +473,6 @@ grant execute on function public.retry_crawl_job(uuid, text) to authenticated, s
 -- the caller repeats it until none is. With p_limit 0 it only counts. So no call takes long, none
 -- holds many locks, and a screen can ask "cancel 12,000 jobs?" before it does.
 
--- The jobs of the caller that match a filter and that the action would change, in the order of
--- their ids. p_user_id is for the service, which otherwise means the jobs of all.
-create function silkline.matching_jobs(
-  p_filter jsonb,
-  p_action text,
-  p_user_id uuid,
-  p_limit integer
-)
-  returns setof uuid
-  language plpgsql
-  stable
-  security invoker
-  set search_path = ''
-  -- A plan for these values: most of the conditions are not set.
-  set plan_cache_mode = 'force_custom_plan'
-as $$
-declare
-  v_caller_id constant uuid := silkline.owner_for(p_user_id);
-  v_statuses constant text[] := silkline.texts_of(p_filter, 'status');
-  v_job_ids constant uuid[] := silkline.texts_of(p_filter, 'job_ids')::uuid[];
-begin
-  return query
-    select job.id
-    from silkline.jobs as job
-    where (v_caller_id is null or job.owner_id = v_caller_id)
-      and job.status = any (
-        case p_action
-          when 'pause' then '{pending,processing}'
-          when 'resume' then '{paused,stopped}'
-          when 'retry' then '{failed,stopped,completed}'
-          when 'stop' then '{pending,processing,paused}'
-          when 'cancel' then '{pending,processing,paused}'
-        end::public.crawl_job_status[]
-      )
-      and (v_statuses is null or job.status::text = any (v_statuses))
-      and (v_job_ids is null or job.id = any (v_job_ids))
-      and (p_filter -> 'host' is null or job.host = p_filter ->> 'host')
-      and (p_filter -> 'source_id' is null or job.source_id = p_filter ->> 'source_id')
-      and (p_filter -> 'kind' is null or job.kind = p_filter ->> 'kind')
-      and (
-        p_filter -> 'created_before' is null
-        or job.created_at < (p_filter ->> 'created_before')::timestamptz
-      )
-      and (
-        p_filter -> 'created_after' is null
-        or job.created_at > (p_filter ->> 'created_after')::timestamptz
-      )
-      -- A stopped job whose worker is still saving cannot be retried yet, and a completed one
-      -- without failed URLs has nothing to retry.
-      and (
-        p_action <> 'retry'
-        or (
-          job.lease_check_at is null
-          and (
-            job.status <> 'completed'
-            or p_filter ->> 'urls' = 'all'
-            or exists (
-              select
-              from silkline.states as state
-              where state.job_id = job.id
-                and state.total_error + state.total_pending > 0
-            )
-          )
-        )
-      )
-    order by job.id
-    limit p_limit;
-end
-$$;
-
-comment on function silkline.matching_jobs(jsonb, text, uuid, integer) is
-  'The jobs of the caller that match a filter and that an action would change.';
-
-revoke execute on function silkline.matching_jobs(jsonb, text, uuid, integer)
-  from public, anon, authenticated;
-
 -- The strings of a key, which may hold one string or a list of them; null without the key.
 create function silkline.texts_of(p_filter jsonb, p_key text)
   returns text[]
@@ -553,8 +494,85 @@ comment on function silkline.texts_of(jsonb, text) is
 
 revoke execute on function silkline.texts_of(jsonb, text) from public, anon, authenticated;
 
+-- The jobs of the caller that match a filter and that the action would change, in the order of
+-- their ids, up to 100,000. p_user_id is for the service, which otherwise means the jobs of all.
+create function silkline.matching_jobs(p_filter jsonb, p_action text, p_user_id uuid)
+  returns setof uuid
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+  -- A plan for these values: most of the conditions are not set.
+  set plan_cache_mode = 'force_custom_plan'
+as $$
+declare
+  v_caller_id constant uuid := silkline.owner_for(p_user_id);
+  v_statuses constant text[] := silkline.texts_of(p_filter, 'status');
+  v_job_ids constant uuid[] := silkline.texts_of(p_filter, 'job_ids')::uuid[];
+  -- However it is spelled. What a list of URLs or a plugin's job occupies is not a host of a URL.
+  v_host constant text := coalesce(
+    (silkline.read_url('host', 'https://' || (p_filter ->> 'host'))).host,
+    p_filter ->> 'host'
+  );
+begin
+  return query
+    select job.id
+    from silkline.jobs as job
+    where (v_caller_id is null or job.owner_id = v_caller_id)
+      and job.status = any (
+        case p_action
+          when 'pause' then '{pending,processing}'
+          when 'resume' then '{paused,stopped}'
+          when 'retry' then '{failed,stopped,completed}'
+          when 'stop' then '{pending,processing,paused}'
+          when 'cancel' then '{pending,processing,paused}'
+        end::public.crawl_job_status[]
+      )
+      and (v_statuses is null or job.status::text = any (v_statuses))
+      and (v_job_ids is null or job.id = any (v_job_ids))
+      and (v_host is null or job.host = v_host)
+      and (p_filter -> 'source_id' is null or job.source_id = p_filter ->> 'source_id')
+      and (p_filter -> 'kind' is null or job.kind = p_filter ->> 'kind')
+      and (
+        p_filter -> 'created_before' is null
+        or job.created_at < (p_filter ->> 'created_before')::timestamptz
+      )
+      and (
+        p_filter -> 'created_after' is null
+        or job.created_at > (p_filter ->> 'created_after')::timestamptz
+      )
+      -- A stopped job whose worker is still saving cannot be retried yet, a completed one without
+      -- failed URLs has nothing to retry, and one with too many would be refused.
+      and (
+        p_action <> 'retry'
+        or (
+          job.lease_check_at is null
+          and exists (
+            select
+            from silkline.states as state
+            where state.job_id = job.id
+              and silkline.count_retried_urls(state, p_filter ->> 'urls') <= 100000
+              and (
+                job.status <> 'completed'
+                or p_filter ->> 'urls' = 'all'
+                or state.total_error + state.total_pending > 0
+              )
+          )
+        )
+      )
+    order by job.id
+    limit 100000;
+end
+$$;
+
+comment on function silkline.matching_jobs(jsonb, text, uuid) is
+  'The jobs of the caller that match a filter and that an action would change.';
+
+revoke execute on function silkline.matching_jobs(jsonb, text, uuid)
+  from public, anon, authenticated;
+
 -- Refuse a filter that says nothing, or something unknown.
-create function silkline.check_filter(p_filter jsonb, p_limit integer, p_max_limit integer)
+create function silkline.check_filter(p_filter jsonb, p_limit integer)
   returns void
   language plpgsql
   stable
@@ -579,12 +597,9 @@ begin
       hint = 'Name at most 1000 jobs.';
   end if;
 
-  if p_limit is null or p_limit not between 0 and p_max_limit then
+  if p_limit is null or p_limit not between 0 and 1000 then
     raise sqlstate 'PT422' using
-      message = format(
-        'p_limit must be from 0 to %s, not %s',
-        p_max_limit, coalesce(p_limit::text, 'null')
-      ),
+      message = format('p_limit must be from 0 to 1000, not %s', coalesce(p_limit::text, 'null')),
       hint = 'Repeat the call until nothing is left; 0 only counts.';
   end if;
 
@@ -592,9 +607,14 @@ begin
     when entry.key <> all (c_keys)
       then format('unknown key %s in p_filter', to_json(left(entry.key, 60)))
     when entry.key = 'all' and entry.value <> 'true' then 'all must be true'
-    when entry.key in ('host', 'source_id', 'kind', 'created_before', 'created_after')
-      and jsonb_typeof(entry.value) <> 'string'
+    when entry.key in ('host', 'source_id', 'kind') and jsonb_typeof(entry.value) <> 'string'
       then format('%s must be a string', entry.key)
+    when entry.key in ('created_before', 'created_after')
+      and (jsonb_typeof(entry.value) <> 'string' or not silkline.is_time(entry.value))
+      then format(
+        '%s must be a time such as 2026-12-31T08:00:00Z, not %s',
+        entry.key, silkline.describe(entry.value)
+      )
     when entry.key in ('status', 'job_ids')
       and jsonb_typeof(entry.value) not in ('string', 'array')
       then format('%s must be a string or a list of strings', entry.key)
@@ -616,17 +636,12 @@ begin
 
     foreach v_value in array coalesce(silkline.texts_of(p_filter, 'job_ids'), '{}') loop
       if v_value is null or v_value !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then
-        v_error := format('%s is not the id of a job', to_json(left(v_value, 60)));
+        v_error := format(
+          '%s is not the id of a job',
+          coalesce(to_json(left(v_value, 60))::text, 'null')
+        );
       end if;
     end loop;
-
-    begin
-      perform (p_filter ->> 'created_before')::timestamptz;
-      perform (p_filter ->> 'created_after')::timestamptz;
-    exception
-      when datetime_field_overflow or invalid_datetime_format then
-        v_error := 'created_before and created_after must be times such as 2026-12-31T08:00:00Z';
-    end;
   end if;
 
   if v_error is not null then
@@ -637,14 +652,14 @@ begin
 end
 $$;
 
-comment on function silkline.check_filter(jsonb, integer, integer) is
+comment on function silkline.check_filter(jsonb, integer) is
   'Raise unless this is a filter of jobs.';
 
-revoke execute on function silkline.check_filter(jsonb, integer, integer)
+revoke execute on function silkline.check_filter(jsonb, integer)
   from public, anon, authenticated;
 
--- How many jobs match, counted up to 100,000.
-create function silkline.bulk_answer(p_matched bigint, p_changed bigint)
+-- The answer of a bulk call. matching_jobs counts up to 100,000.
+create function silkline.bulk_answer(p_matched integer, p_changed integer)
   returns jsonb
   language plpgsql
   immutable
@@ -661,13 +676,13 @@ begin
 end
 $$;
 
-comment on function silkline.bulk_answer(bigint, bigint) is
+comment on function silkline.bulk_answer(integer, integer) is
   'The answer of a bulk call.';
 
-revoke execute on function silkline.bulk_answer(bigint, bigint) from public, anon, authenticated;
+revoke execute on function silkline.bulk_answer(integer, integer) from public, anon, authenticated;
 
 -- Pause, resume, stop or cancel the jobs of the caller that match a filter. A job that another call
--- has locked is left for the next call.
+-- has locked is skipped, so that two calls at once share the work.
 -- definer because users have no rights to write
 create function silkline.change_matching_jobs(
   p_filter jsonb,
@@ -682,33 +697,25 @@ create function silkline.change_matching_jobs(
   set search_path = ''
 as $$
 declare
-  v_matched bigint;
+  v_matching uuid[];
   v_job_ids uuid[];
   v_reopened integer;
 begin
-  perform silkline.check_filter(p_filter, p_limit, 1000);
-
-  select count(*)
-  into v_matched
-  from silkline.matching_jobs(p_filter, p_action, p_user_id, 100000);
+  perform silkline.check_filter(p_filter, p_limit);
+  v_matching := array(select silkline.matching_jobs(p_filter, p_action, p_user_id));
 
   v_job_ids := array(
-    select job.id
-    from silkline.jobs as job
-    where job.id = any (
-      array(select silkline.matching_jobs(p_filter, p_action, p_user_id, p_limit))
-    )
-    order by job.id
-    for no key update skip locked
-  );
-  -- As they are under the locks.
-  v_job_ids := array(
-    select job.id
-    from silkline.jobs as job
-    where job.id = any (v_job_ids)
-      and silkline.status_after(p_action, job.status, job.lease_check_at is not null)
-        <> job.status
-    order by job.id
+    select locked.id
+    from unnest(v_matching) as matching (id)
+    cross join lateral (
+      select job.id
+      from silkline.jobs as job
+      where job.id = matching.id
+        and silkline.status_after(p_action, job.status, job.lease_check_at is not null)
+          <> job.status
+      for no key update skip locked
+    ) as locked
+    limit p_limit
   );
 
   if p_action = 'resume' and not silkline.is_service() then
@@ -724,7 +731,7 @@ begin
     perform silkline.change_jobs(v_job_ids, p_action);
   end if;
 
-  return silkline.bulk_answer(v_matched, cardinality(v_job_ids));
+  return silkline.bulk_answer(cardinality(v_matching), cardinality(v_job_ids));
 end
 $$;
 
@@ -849,36 +856,37 @@ create function silkline.retry_matching_jobs(
 as $$
 declare
   v_began_at constant timestamptz := clock_timestamp();
-  v_filter jsonb;
-  v_matched bigint;
+  v_matching uuid[];
   v_job silkline.jobs;
-  v_retried bigint := 0;
+  v_retried integer := 0;
 begin
-  perform silkline.check_filter(p_filter, p_limit, 1000);
+  perform silkline.check_filter(p_filter, p_limit);
   perform silkline.check_retried_urls(p_urls);
-  v_filter := p_filter || jsonb_build_object('urls', p_urls);
-
-  select count(*)
-  into v_matched
-  from silkline.matching_jobs(v_filter, 'retry', p_user_id, 100000);
+  v_matching := array(
+    select silkline.matching_jobs(
+      p_filter || jsonb_build_object('urls', p_urls), 'retry', p_user_id
+    )
+  );
 
   for v_job in
-    select job.*
-    from silkline.jobs as job
-    where job.id = any (
-      array(select silkline.matching_jobs(v_filter, 'retry', p_user_id, p_limit))
-    )
-      and job.status in ('failed', 'stopped', 'completed')
-      and job.lease_check_at is null
-    order by job.id
-    for no key update skip locked
+    select locked.*
+    from unnest(v_matching) as matching (id)
+    cross join lateral (
+      select job.*
+      from silkline.jobs as job
+      where job.id = matching.id
+        and job.status in ('failed', 'stopped', 'completed')
+        and job.lease_check_at is null
+      for no key update skip locked
+    ) as locked
+    limit p_limit
   loop
     perform silkline.restart_job(v_job, p_urls);
     v_retried := v_retried + 1;
     exit when clock_timestamp() > v_began_at + interval '4 seconds';
   end loop;
 
-  return silkline.bulk_answer(v_matched, v_retried);
+  return silkline.bulk_answer(cardinality(v_matching), v_retried);
 end
 $$;
 
