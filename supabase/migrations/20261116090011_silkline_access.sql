@@ -5,16 +5,18 @@
 -- trusted for this.
 create function silkline.is_service()
   returns boolean
-  language sql
+  language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
-  select pg_has_role(
+begin
+  return pg_has_role(
     case current_setting('role') when 'none' then session_user else current_setting('role') end,
     'service_role',
     'usage'
   );
+end
 $$;
 
 comment on function silkline.is_service() is

@@ -366,28 +366,32 @@ revoke execute on function silkline.job_host(text, jsonb, uuid, uuid)
 -- What signed-in users may choose, as far as crawl_settings limits it. The service is free.
 create function silkline.user_bounds()
   returns table (name text, minimum numeric, maximum numeric, choices jsonb, rule text)
-  language sql
+  language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
-  select bound.*
-  from public.crawl_settings as settings
-  cross join lateral (
-    values
-      ('concurrency', null, settings.max_user_concurrency, null, 'max_user_concurrency'),
-      ('delay_seconds', settings.min_user_delay_seconds::numeric, null, null,
-        'min_user_delay_seconds'),
-      ('max_pages', null, settings.max_user_pages, null, 'max_user_pages'),
-      ('max_page_bytes', null, settings.max_user_page_bytes, null, 'max_user_page_bytes'),
-      ('max_seconds', null, settings.max_user_seconds, null, 'max_user_seconds'),
-      ('fetcher', null, null, to_jsonb(settings.user_fetchers), 'user_fetchers'),
-      ('user_agent', null, null, to_jsonb(settings.user_agents), 'user_agents'),
-      ('obey_robots', null, null,
-        case when not settings.users_may_ignore_robots then '[true]'::jsonb end,
-        'users_may_ignore_robots')
-  ) as bound (name, minimum, maximum, choices, rule)
-  where num_nonnulls(bound.minimum, bound.maximum, bound.choices) > 0;
+begin
+  return query
+    select bound.*
+    from public.crawl_settings as settings
+    cross join lateral (
+      values
+        ('concurrency', null, settings.max_user_concurrency::numeric, null,
+          'max_user_concurrency'),
+        ('delay_seconds', settings.min_user_delay_seconds::numeric, null, null,
+          'min_user_delay_seconds'),
+        ('max_pages', null, settings.max_user_pages, null, 'max_user_pages'),
+        ('max_page_bytes', null, settings.max_user_page_bytes, null, 'max_user_page_bytes'),
+        ('max_seconds', null, settings.max_user_seconds, null, 'max_user_seconds'),
+        ('fetcher', null, null, to_jsonb(settings.user_fetchers), 'user_fetchers'),
+        ('user_agent', null, null, to_jsonb(settings.user_agents), 'user_agents'),
+        ('obey_robots', null, null,
+          case when not settings.users_may_ignore_robots then '[true]'::jsonb end,
+          'users_may_ignore_robots')
+    ) as bound (name, minimum, maximum, choices, rule)
+    where num_nonnulls(bound.minimum, bound.maximum, bound.choices) > 0;
+end
 $$;
 
 comment on function silkline.user_bounds() is
@@ -398,15 +402,19 @@ revoke execute on function silkline.user_bounds() from public, anon, authenticat
 -- The options that a job gets unless its payload sets them.
 create function silkline.payload_defaults(p_kind text)
   returns jsonb
-  language sql
+  language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
-  select coalesce(jsonb_object_agg(option.name, option.default_value), '{}')
-  from silkline.payload_options as option
-  where option.kind = p_kind
-    and option.default_value is not null;
+begin
+  return (
+    select coalesce(jsonb_object_agg(option.name, option.default_value), '{}')
+    from silkline.payload_options as option
+    where option.kind = p_kind
+      and option.default_value is not null
+  );
+end
 $$;
 
 comment on function silkline.payload_defaults(text) is
@@ -418,57 +426,61 @@ revoke execute on function silkline.payload_defaults(text) from public, anon, au
 -- refuse. A plugin's job is crawled with the usual options, too, but without a limit of pages.
 create function silkline.user_defaults(p_kind text)
   returns jsonb
-  language sql
+  language plpgsql
   stable
   security invoker
   set search_path = ''
 as $$
-  with bounded as (
-    select
-      bound.name,
-      usual.value as usual_value,
-      case
-        when bound.maximum is not null
-          then to_jsonb(least(usual.value::numeric, bound.maximum))
-        when bound.minimum is not null
-          then to_jsonb(greatest(usual.value::numeric, bound.minimum))
-        when bound.choices @> usual.value or bound.choices = '[]' then usual.value
-        else bound.choices -> 0
-      end as value
-    from silkline.user_bounds() as bound
-    join silkline.payload_options as option
-      on option.kind = 'crawl'
-      and option.name = bound.name
-      and option.default_value is not null
-    cross join lateral (
-      select case
-        when p_kind = 'crawl' or bound.name <> 'max_pages' then option.default_value
-      end as value
-    ) as usual
-  )
-  select
-    silkline.payload_defaults(p_kind)
-    || coalesce(
-      (
-        select jsonb_object_agg(bounded.name, bounded.value)
-        from bounded
-        where bounded.value is distinct from bounded.usual_value
-      ),
-      '{}'
+begin
+  return (
+    with bounded as (
+      select
+        bound.name,
+        usual.value as usual_value,
+        case
+          when bound.maximum is not null
+            then to_jsonb(least(usual.value::numeric, bound.maximum))
+          when bound.minimum is not null
+            then to_jsonb(greatest(usual.value::numeric, bound.minimum))
+          when bound.choices @> usual.value or bound.choices = '[]' then usual.value
+          else bound.choices -> 0
+        end as value
+      from silkline.user_bounds() as bound
+      join silkline.payload_options as option
+        on option.kind = 'crawl'
+        and option.name = bound.name
+        and option.default_value is not null
+      cross join lateral (
+        select case
+          when p_kind = 'crawl' or bound.name <> 'max_pages' then option.default_value
+        end as value
+      ) as usual
     )
-    || case
-      when settings.allowed_user_hosts is null and settings.denied_user_hosts = '{}' then '{}'
-      else jsonb_build_object(
-        'policy',
-        jsonb_strip_nulls(
-          jsonb_build_object(
-            'allow_hosts', settings.allowed_user_hosts,
-            'deny_hosts', settings.denied_user_hosts
+    select
+      silkline.payload_defaults(p_kind)
+      || coalesce(
+        (
+          select jsonb_object_agg(bounded.name, bounded.value)
+          from bounded
+          where bounded.value is distinct from bounded.usual_value
+        ),
+        '{}'
+      )
+      || case
+        when settings.allowed_user_hosts is null and settings.denied_user_hosts = '{}' then '{}'
+        else jsonb_build_object(
+          'policy',
+          jsonb_strip_nulls(
+            jsonb_build_object(
+              'allow_hosts', settings.allowed_user_hosts,
+              'deny_hosts', settings.denied_user_hosts
+            )
           )
         )
-      )
-    end
-  from public.crawl_settings as settings;
+      end
+    from public.crawl_settings as settings
+  );
+end
 $$;
 
 comment on function silkline.user_defaults(text) is
@@ -581,45 +593,62 @@ revoke execute on function silkline.rule_against_host(text) from public, anon, a
 
 -- The check of options
 
--- What is wrong with the entries of a list of strings, or null.
-create function silkline.list_error(p_name text, p_list jsonb)
-  returns text
-  language plpgsql
-  immutable
-  security invoker
-  set search_path = ''
-as $$
-begin
-  return (
-    select problem.error
-    from jsonb_array_elements(p_list) as entry
-    cross join lateral (
-      select case
-        when jsonb_typeof(entry) <> 'string'
-          then format('%s may contain only strings, not %s', p_name, silkline.describe(entry))
-        when entry #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
-          then format('%s must not contain control characters or line breaks', p_name)
-        when length(entry #>> '{}') not between 1 and 500
-          then format('the entries of %s must have 1 to 500 characters', p_name)
-      end as error
-    ) as problem
-    where problem.error is not null
-    limit 1
-  );
-end
-$$;
-
-comment on function silkline.list_error(text, jsonb) is
-  'One sentence about what is wrong with the entries of a list, or null.';
-
-revoke execute on function silkline.list_error(text, jsonb) from public, anon, authenticated;
-
 -- The options of jobs, without their URLs: jobs of one call usually share them.
 create type silkline.option_set as (
   nth integer,  -- the first job that has them
   kind text,
   options jsonb
 );
+
+-- The first payload of a plugin's job that would be too long if it were written out.
+create function silkline.find_plugin_error(p_sets silkline.option_set[])
+  returns silkline.refusal
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_first silkline.refusal;
+begin
+  if not exists (select from unnest(p_sets) as job where job.kind <> 'crawl') then
+    return null;
+  end if;
+
+  select job.nth, 'PT422', problem.error, null
+  into v_first
+  from unnest(p_sets) as job
+  cross join lateral (
+    select case
+      when exists (
+        select
+        from jsonb_path_query(job.options, '$.** ? (@.type() == "number")') as sent (number)
+        where abs(sent.number::numeric) > 1e15
+          or case sent.number::numeric
+            -- 0e-16383 is written out, too.
+            when 0 then scale(sent.number::numeric) > 15
+            else abs(sent.number::numeric) < 1e-15
+          end
+      )
+        then 'numbers in a payload must be between 1e-15 and 1e15'
+      when jsonb_path_exists(job.options, 'strict $.**{21}')
+        then 'a payload must not be nested deeper than 20 levels'
+    end as error
+  ) as problem
+  where job.kind <> 'crawl'
+    and problem.error is not null
+  order by job.nth
+  limit 1;
+
+  return v_first;
+end
+$$;
+
+comment on function silkline.find_plugin_error(silkline.option_set[]) is
+  'The first payload of a plugin''s job with too long numbers or too deep nesting.';
+
+revoke execute on function silkline.find_plugin_error(silkline.option_set[])
+  from public, anon, authenticated;
 
 -- The first error in the options of jobs, in one statement for all of them. Plugins check their own
 -- options; here only those are checked that are read for every kind, or that the operator bounds.
@@ -632,42 +661,31 @@ create function silkline.find_option_error(p_sets silkline.option_set[], p_is_us
 as $$
 declare
   v_first silkline.refusal;
+  v_plugin_error silkline.refusal;
 begin
-  with bound as materialized (
-    select listed.*
-    from silkline.user_bounds() as listed
-    where p_is_user
-  ),
-  option_error as (
+  select
+    checked.nth,
+    case when checked.error is null then 'PT403' else 'PT422' end,
+    coalesce(checked.error, checked.breach),
+    case
+      when checked.error is null then 'The operator of the queue sets this limit for users.'
+      when checked.is_unknown then format(
+        'Options are %s.',
+        (
+          select string_agg(known.name, ', ' order by known.name)
+          from silkline.payload_options as known
+          where known.kind = 'crawl'
+        )
+      )
+      when checked.is_fetcher_null then 'Use http, browser, or the name of a plugin.'
+    end
+  into v_first
+  from (
     select
       job.nth,
-      case when problem.error is null then 'PT403' else 'PT422' end as code,
-      coalesce(problem.error, breach.error) as error,
+      option.name is null as is_unknown,
+      option.name = 'fetcher' and given.text = 'null' as is_fetcher_null,
       case
-        when problem.error is null then 'The operator of the queue sets this limit for users.'
-        when option.name is null then format('Options are %s.', known.names)
-        when option.name = 'fetcher' and given.text = 'null'
-          then 'Use http, browser, or the name of a plugin.'
-      end as hint
-    from unnest(p_sets) as job
-    cross join (
-      select string_agg(option.name, ', ' order by option.name) as names
-      from silkline.payload_options as option
-      where option.kind = 'crawl'
-    ) as known
-    cross join lateral jsonb_each(job.options) as entry
-    left join silkline.payload_options as option
-      on option.kind = 'crawl'
-      and option.name = entry.key
-    left join bound
-      on bound.name = entry.key
-    cross join lateral (
-      select
-        jsonb_typeof(entry.value) as type,
-        case jsonb_typeof(entry.value) when 'string' then entry.value #>> '{}' end as text
-    ) as given
-    cross join lateral (
-      select case
         when job.kind <> 'crawl' and entry.key = 'policy'
           then 'policy is set by the queue'
         when job.kind <> 'crawl'
@@ -718,7 +736,26 @@ begin
               option.maximum,
               jsonb_array_length(entry.value)
             )
-          else silkline.list_error(option.name, entry.value)
+          else (
+            select wrong.error
+            from jsonb_array_elements(entry.value) as item
+            cross join lateral (
+              select case
+                when jsonb_typeof(item) <> 'string'
+                  then format(
+                    '%s may contain only strings, not %s',
+                    option.name,
+                    silkline.describe(item)
+                  )
+                when item #>> '{}' ~ '[[:cntrl:]\u0080-\u009f\u2028\u2029]'
+                  then format('%s must not contain control characters or line breaks', option.name)
+                when length(item #>> '{}') not between 1 and 500
+                  then format('the entries of %s must have 1 to 500 characters', option.name)
+              end as error
+            ) as wrong
+            where wrong.error is not null
+            limit 1
+          )
         end
 
         when given.type <> 'string'
@@ -744,27 +781,28 @@ begin
             option.maximum,
             length(given.text)
           )
-      end as error
-    ) as problem
-    cross join lateral (
-      select case
-        when problem.error is not null then null
-        when bound.maximum is not null and entry.value::numeric > bound.maximum
-          then format(
-            '%s must be at most %s (crawl_settings.%s), not %s',
-            bound.name,
-            bound.maximum,
-            bound.rule,
-            silkline.describe(entry.value)
-          )
-        when bound.minimum is not null and entry.value::numeric < bound.minimum
-          then format(
-            '%s must be at least %s (crawl_settings.%s), not %s',
-            bound.name,
-            bound.minimum,
-            bound.rule,
-            silkline.describe(entry.value)
-          )
+      end as error,
+      case
+        when bound.maximum is not null and given.type = 'number' then case
+          when entry.value::numeric > bound.maximum
+            then format(
+              '%s must be at most %s (crawl_settings.%s), not %s',
+              bound.name,
+              bound.maximum,
+              bound.rule,
+              silkline.describe(entry.value)
+            )
+        end
+        when bound.minimum is not null and given.type = 'number' then case
+          when entry.value::numeric < bound.minimum
+            then format(
+              '%s must be at least %s (crawl_settings.%s), not %s',
+              bound.name,
+              bound.minimum,
+              bound.rule,
+              silkline.describe(entry.value)
+            )
+        end
         when not bound.choices @> entry.value
           then format(
             '%s %s is not allowed (crawl_settings.%s)',
@@ -772,42 +810,32 @@ begin
             silkline.describe(entry.value),
             bound.rule
           )
-      end as error
-    ) as breach
-  ),
-  plugin_error as (
-    select
-      job.nth,
-      'PT422' as code,
-      case
-        when exists (
-          select
-          from jsonb_path_query(job.options, '$.** ? (@.type() == "number")') as sent (number)
-          where abs(sent.number::numeric) > 1e15
-            or case sent.number::numeric
-              -- 0e-16383 is written out, too.
-              when 0 then scale(sent.number::numeric) > 15
-              else abs(sent.number::numeric) < 1e-15
-            end
-        )
-          then 'numbers in a payload must be between 1e-15 and 1e15'
-        when jsonb_path_exists(job.options, 'strict $.**{21}')
-          then 'a payload must not be nested deeper than 20 levels'
-      end as error,
-      null::text as hint
+      end as breach
     from unnest(p_sets) as job
-    where job.kind <> 'crawl'
-  )
-  select found.nth, found.code, found.error, found.hint
-  into v_first
-  from (
-    select 1 as rank, option_error.* from option_error
-    union all
-    select 2 as rank, plugin_error.* from plugin_error
-  ) as found
-  where found.error is not null
-  order by found.nth, found.rank, found.error
+    cross join lateral jsonb_each(job.options) as entry
+    left join silkline.payload_options as option
+      on option.kind = 'crawl'
+      and option.name = entry.key
+    left join silkline.user_bounds() as bound
+      on bound.name = entry.key
+      and p_is_user
+    cross join lateral (
+      select
+        jsonb_typeof(entry.value) as type,
+        case jsonb_typeof(entry.value) when 'string' then entry.value #>> '{}' end as text
+    ) as given
+    -- Keeps the planner from copying these expressions to each use.
+    offset 0
+  ) as checked
+  where checked.error is not null
+    or checked.breach is not null
+  order by checked.nth, coalesce(checked.error, checked.breach)
   limit 1;
+
+  v_plugin_error := silkline.find_plugin_error(p_sets);
+  if v_plugin_error.nth < v_first.nth or v_first.nth is null then
+    return v_plugin_error;
+  end if;
 
   return v_first;
 end

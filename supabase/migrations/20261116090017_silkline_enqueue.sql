@@ -500,17 +500,19 @@ create function silkline.check_jobs(p_jobs silkline.new_job[], p_is_user boolean
   set search_path = ''
 as $$
 declare
-  v_kinds constant text[] := array_remove(silkline.known_kinds(), 'audit');
-  v_has_host_rules constant boolean := p_is_user and exists (
-    select
-    from public.crawl_settings as settings
-    where settings.allowed_user_hosts is not null
-      or settings.denied_user_hosts <> '{}'
-  );
+  v_kinds text[];
+  v_has_host_rules boolean;
   v_sets silkline.option_set[];
   v_nth integer;
   v_first silkline.refusal;
 begin
+  select
+    array_remove(array['crawl'] || settings.plugin_kinds, 'audit'),
+    p_is_user
+      and (settings.allowed_user_hosts is not null or settings.denied_user_hosts <> '{}')
+  into v_kinds, v_has_host_rules
+  from public.crawl_settings as settings;
+
   select array_agg(row (listed.nth, listed.kind, listed.options)::silkline.option_set)
   into v_sets
   from (
@@ -525,9 +527,12 @@ begin
     where job.repeats is null
       and job.kind = any (v_kinds)
     group by 2, 3
-  ) as listed;
+  ) as listed
+  where listed.options <> '{}';
 
-  v_first := silkline.find_option_error(v_sets, p_is_user);
+  if v_sets is not null then
+    v_first := silkline.find_option_error(v_sets, p_is_user);
+  end if;
 
   select min(job.nth)
   into v_nth
@@ -692,6 +697,11 @@ create function silkline.enqueue(p_jobs jsonb, p_user_id uuid)
   volatile
   security definer
   set search_path = ''
+  -- Planning its statements each time took most of the time of a call with one job. A plan made
+  -- while the table was small must not scan it once it is large.
+  set plan_cache_mode = 'force_generic_plan'
+  set enable_seqscan = 'off'
+  set jit = 'off'
 as $$
 declare
   v_is_user constant boolean := not silkline.is_service();
