@@ -131,7 +131,7 @@ def test_every_setting_is_documented_with_its_default(database: Database) -> Non
         documented.update(zip(names([columns]), defaults.split(', '), strict=True))
 
     assert documented == {
-        name: '{}' if value == [] else 'null' if value is None else str(value)
+        name: '{}' if value == [] else json.dumps(value)
         for name, value in settings['row'].items()
     }
 
@@ -179,7 +179,7 @@ def test_every_skip_reason_is_documented_and_known_to_runners(database: Database
         """
         select pg_get_constraintdef(oid) as definition
         from pg_constraint
-        where conname = 'crawl_tasks_skip_reason_is_known'
+        where conname = 'tasks_skip_reason_is_known'
         """
     )
     reasons = set(re.findall(r"'(\w+)'::text", rule['definition']))
