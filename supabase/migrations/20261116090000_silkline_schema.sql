@@ -9,7 +9,7 @@
 --   line                the order in which pending jobs are claimed
 --   tasks               copies of pages, and the URLs of a lease that ends
 --   lease_input         checks of what a worker sends about its leases
---   leases              lock_leases and end_leases, and their callers: complete, fail, release, reap
+--   leases              lock_lease and end_lease; complete, fail, release, reap
 --   claim               the map of all worker functions, and the first of them
 --   heartbeat           renews leases, returns the users' commands
 --   access              who is calling, which jobs are theirs, and their quotas

@@ -8,9 +8,8 @@
 --   crawl_user:<uid>   owner     status, enqueued   (list views)
 --   crawl_workers      workers   wake, command
 --
--- The functions that change jobs record all changes of a call in one statement, at a fraction of the
--- cost of a trigger per row. They increment event_seq themselves; a change of status that does not
--- was made by SQL, and a trigger records it.
+-- The functions that change jobs record the changes themselves, and increment event_seq. A change
+-- of status that does not increment it was made by SQL, and a trigger records it.
 
 create table silkline.events (
   job_id uuid not null,

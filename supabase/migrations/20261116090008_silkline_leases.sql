@@ -1,6 +1,6 @@
--- The home of the lease: who holds it (lock_lease), how it ends (end_lease), and the four calls that
--- end one: complete, fail, release, reap. The head of the migration claim describes all worker
--- functions.
+-- The home of the lease: who holds it (lock_lease), how it ends (end_lease), and the four calls
+-- that end one: complete, fail, release, reap. The head of the migration claim describes all
+-- worker functions.
 --
 -- A lease is a token on a job, with lease_check_at set. It ends in end_lease, or for many completed
 -- jobs in complete_at_once, and only for rows that lock_lease has locked and found current, or that
@@ -231,10 +231,10 @@ comment on function silkline.answer_ended_lease(uuid) is
 
 revoke execute on function silkline.answer_ended_lease(uuid) from public, anon, authenticated;
 
--- End a job whose frontier has drained. 'completed' means drained: a running job with URLs left stays
--- as it is, and the answer has the status processing. If a user has paused, stopped or cancelled the
--- job meanwhile, its status does not change: the lease ends, and the answer says so. The result
--- starts with how many URLs of the job ended which way, over all its attempts.
+-- End a job whose frontier has drained. 'completed' means drained: a running job with URLs left
+-- stays as it is, and the answer has the status processing. If a user has paused, stopped or
+-- cancelled the job meanwhile, its status does not change: the lease ends, and the answer says
+-- so. The result starts with how many URLs of the job ended which way, over all its attempts.
 create function silkline.complete_job(
   p_lease_token uuid,
   p_result jsonb,
@@ -589,8 +589,8 @@ comment on function silkline.backoff(integer) is
 
 revoke execute on function silkline.backoff(integer) from public, anon, authenticated;
 
--- End the lease of a job whose crawl broke, or whose worker is gone: it is retried while retries are
--- left. A crash that exposed a poison URL costs the job no retry, because its cause is gone.
+-- End the lease of a job whose crawl broke, or whose worker is gone: it is retried while retries
+-- are left. A crash that exposed a poison URL costs the job no retry, because its cause is gone.
 create function silkline.break_lease(
   p_job silkline.jobs,
   p_reason text,

@@ -215,7 +215,16 @@ create function silkline.pick_at_once(p_kinds text[], p_count integer)
 as $$
 begin
   return (
-    select array_agg(next.id)
+    select coalesce(
+      -- Of the first job of each host, so that none overtakes one that needs a second look.
+      array_agg(next.id) filter (
+        where next.is_new
+          and next.is_next_of_owner
+          and next.has_owner
+          and silkline.try_lock('host', next.host)
+      ),
+      case when count(*) > 0 then '{}' end::uuid[]
+    )
     from (
       select distinct on (first.host) first.*
       from (
@@ -258,17 +267,12 @@ begin
       ) as first
       order by first.host, first.place, first.id
     ) as next
-    -- Of the first job of each host, so that none overtakes one that needs a second look.
-    where next.is_new
-      and next.is_next_of_owner
-      and next.has_owner
-      and silkline.try_lock('host', next.host)
   );
 end
 $$;
 
 comment on function silkline.pick_at_once(text[], integer) is
-  'Pick and lock the first jobs in line that need no second look.';
+  'Pick and lock the first jobs in line that need no second look; null if none is in line.';
 
 revoke execute on function silkline.pick_at_once(text[], integer)
   from public, anon, authenticated;
@@ -812,15 +816,18 @@ begin
   if v_tokens <> '{}' and v_scene.per_owner is null then
     v_ids := silkline.pick_at_once(v_scene.kinds, cardinality(v_tokens));
 
-    if cardinality(v_ids) = 1 then
+    if v_ids is null then
+      return;
+    elsif cardinality(v_ids) = 1 then
       v_lease := silkline.lease_job(
         p_worker_id, v_tokens[1], v_ids[1], null, v_scene.stale_after
       );
+
       if v_lease.id is not null then
         return next v_lease;
         v_tokens := v_tokens[2 :];
       end if;
-    elsif v_ids is not null then
+    elsif v_ids <> '{}' then
       return query
         select lease.*
         from unnest(

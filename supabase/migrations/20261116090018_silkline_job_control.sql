@@ -1,11 +1,11 @@
--- What a user does to jobs: pause, resume, stop, cancel, retry. No restart and no worker overrides a
--- user's decision; only these functions change it. Each exists for one job, and for all jobs that
--- match a filter.
+-- What a user does to jobs: pause, resume, stop, cancel, retry. No restart and no worker
+-- overrides a user's decision; only these functions change it. Each exists for one job, and for
+-- all jobs that match a filter.
 
 -- What an action makes of a job, or null if it cannot be done. Repeating an action is fine.
 --
--- A lease continues: its worker gets the command, saves, and releases the job. A job that is resumed
--- before that stays with its worker, so that its host is never crawled twice at a time.
+-- A lease continues: its worker gets the command, saves, and releases the job. A job that is
+-- resumed before that stays with its worker, so that its host is never crawled twice at a time.
 create function silkline.status_after(
   p_action text,
   p_status public.crawl_job_status,
@@ -469,9 +469,9 @@ grant execute on function public.retry_crawl_job(uuid, text) to authenticated, s
 
 -- Bulk: the same for all jobs that match a filter.
 --
--- A call changes a bounded number of jobs and says how many matched before it and how many are left;
--- the caller repeats it until none is. With p_limit 0 it only counts. So no call takes long, none
--- holds many locks, and a screen can ask "cancel 12,000 jobs?" before it does.
+-- A call changes a bounded number of jobs and says how many matched before it and how many are
+-- left; the caller repeats it until none is. With p_limit 0 it only counts. So no call takes
+-- long, none holds many locks, and a screen can ask "cancel 12,000 jobs?" before it does.
 
 -- The strings of a key, which may hold one string or a list of them; null without the key.
 create function silkline.texts_of(p_filter jsonb, p_key text)
