@@ -140,13 +140,13 @@ begin
     select
       case when pg_column_size(sent.payload) > 65536 then 'PT413' else 'PT422' end as code,
       case
+        when pg_column_size(sent.payload) > 65536
+          then format('the payload has %s bytes, more than 65536', pg_column_size(sent.payload))
         when jsonb_typeof(job.value) <> 'object' then 'a job must be an object'
         when job.value - '{payload,kind,priority,source_id,idempotency_key,run_after}'::text[]
           <> '{}'
           then 'a job may contain only payload, kind, priority, source_id, idempotency_key and '
             || 'run_after'
-        when pg_column_size(sent.payload) > 65536
-          then format('the payload has %s bytes, more than 65536', pg_column_size(sent.payload))
         when jsonb_typeof(sent.payload) is distinct from 'object'
           then 'the payload must be a JSON object'
         when jsonb_typeof(sent.kind) not in ('string', 'null')
@@ -279,8 +279,7 @@ begin
         row_number() over (order by field.name) as nth,
         count(*) over () as count
       from (
-        select
-          coalesce(one.key, other.key) as name
+        select coalesce(one.key, other.key) as name
         from jsonb_each(p_one - 'payload') as one
         full join jsonb_each(p_other - 'payload') as other
           on other.key = one.key
@@ -401,8 +400,8 @@ comment on function silkline.find_repeats(silkline.new_job[], uuid) is
 revoke execute on function silkline.find_repeats(silkline.new_job[], uuid)
   from public, anon, authenticated;
 
--- The setting that keeps users from crawling a host of this job, as a refusal, or null.
-create function silkline.refuse_hosts(p_job silkline.new_job)
+-- Why users may not crawl a host of this job, or null.
+create function silkline.host_refusal(p_job silkline.new_job)
   returns silkline.refusal
   language plpgsql
   stable
@@ -413,7 +412,11 @@ declare
   v_host text;
   v_rule text;
 begin
-  foreach v_host in array (silkline.read_hosts(p_job.kind, p_job.payload)).hosts loop
+  foreach v_host in array coalesce(
+    (silkline.read_hosts(p_job.kind, p_job.payload)).hosts,
+    '{}'
+  )
+  loop
     v_rule := silkline.rule_against_host(v_host);
     if v_rule is not null then
       return row (
@@ -429,10 +432,10 @@ begin
 end
 $$;
 
-comment on function silkline.refuse_hosts(silkline.new_job) is
+comment on function silkline.host_refusal(silkline.new_job) is
   'Why users may not crawl the hosts of a job, or null.';
 
-revoke execute on function silkline.refuse_hosts(silkline.new_job)
+revoke execute on function silkline.host_refusal(silkline.new_job)
   from public, anon, authenticated;
 
 -- What is wrong with one job, apart from its options, or null.
@@ -477,7 +480,7 @@ begin
   end if;
 
   if p_is_user then
-    return silkline.refuse_hosts(p_job);
+    return silkline.host_refusal(p_job);
   end if;
 
   return null;
@@ -542,10 +545,10 @@ begin
       job.kind <> all (v_kinds)
       or job.run_after > now() + interval '1 year'
       or job.host is null
-      or (v_has_host_rules and silkline.refuse_hosts(job) is not null)
+      or (v_has_host_rules and (silkline.host_refusal(job)).code is not null)
     );
 
-  if v_nth < v_first.nth or v_first.nth is null then
+  if v_nth is not null and (v_first.nth is null or v_nth < v_first.nth) then
     v_first := silkline.job_refusal(p_jobs[v_nth], p_is_user);
   end if;
 
