@@ -231,7 +231,7 @@ class Discovered(Struct, frozen=True, kw_only=True, tag='discovered'):
 class LinksRefused(Struct, frozen=True, kw_only=True, tag='links_refused'):
     """How many links of a page the rules refuse: a row for each would outnumber the pages."""
 
-    counts: dict[RefusedReason, Annotated[int, Meta(ge=1, le=2**31 - 1)]]
+    counts: dict[RefusedReason, Annotated[int, Meta(ge=1, le=1_000_000)]]
 
 
 class RedirectedStart(Struct, frozen=True, kw_only=True, tag='redirected_start'):
