@@ -369,16 +369,19 @@ create function silkline.complete_at_once(
 as $$
 declare
   v_held uuid[];
+  v_leased_hosts text[];
+  v_leased_owner_ids uuid[];
   v_answers public.crawl_command[];
   v_hosts text[];
   v_owner_ids uuid[];
 begin
   -- A statement of its own: the next one sees the counters as they are under these locks.
-  v_held := array(
-    select job.lease_token
-    from silkline.lock_leases(p_lease_tokens) as job
-    where job.status = 'processing'
-  );
+  select
+    array_agg(job.lease_token) filter (where job.status = 'processing'),
+    array_agg(job.host),
+    array_agg(job.owner_id)
+  into v_held, v_leased_hosts, v_leased_owner_ids
+  from silkline.lock_leases(p_lease_tokens) as job;
 
   with ended as (
     update silkline.jobs as job
@@ -472,6 +475,16 @@ begin
     array_agg(ended.owner_id)
   into v_answers, v_hosts, v_owner_ids
   from ended;
+
+  -- The caller ends the other leases one by one, and locks are taken in order.
+  if cardinality(v_leased_hosts) > coalesce(cardinality(v_hosts), 0) then
+    perform silkline.lock('host', leased.host)
+    from (select distinct host from unnest(v_leased_hosts) as host order by host) as leased;
+    perform silkline.lock('owner', leased.owner_id::text)
+    from (
+      select distinct owner_id from unnest(v_leased_owner_ids) as owner_id order by owner_id
+    ) as leased;
+  end if;
 
   if v_hosts is not null then
     perform silkline.unblock_next_jobs(v_hosts, v_owner_ids);
