@@ -102,7 +102,22 @@ begin
   perform silkline.record_changes(v_changes);
 
   if v_hosts is not null then
-    perform silkline.unblock_next_jobs(v_hosts, v_owner_ids);
+    -- Only hosts that jobs wait for have to be locked, of up to 1,000. A job that is being set aside
+    -- meanwhile waits for a lease of its host, whose end puts it in line.
+    perform silkline.unblock_next_jobs(
+      array(
+        select freed.host
+        from unnest(v_hosts) as freed (host)
+        where exists (
+          select
+          from silkline.jobs as waiting
+          where waiting.status = 'pending'
+            and waiting.waits_for = 'host'
+            and waiting.host = freed.host
+        )
+      ),
+      v_owner_ids
+    );
   end if;
 end
 $$;
