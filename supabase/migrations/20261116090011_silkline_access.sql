@@ -51,7 +51,7 @@ begin
 
   if p_user_id <> v_caller_id then
     raise sqlstate 'PT403' using
-      message = 'only the service may enqueue for another user',
+      message = 'only the service may act for another user',
       hint = 'Leave p_user_id out.';
   end if;
 

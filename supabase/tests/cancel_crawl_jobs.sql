@@ -212,7 +212,7 @@ select throws_ok(
     format('select public.cancel_crawl_jobs(%L, 0, %L)', '{"all": true}', tests.user_id('bob'))
   ),
   'PT403',
-  null,
+  'only the service may act for another user',
   'users may not name another user'
 );
 select is(

@@ -526,7 +526,7 @@ from (
     ($$p_idempotency_key => repeat('k', 10000000)$$, 'PT422', 'idempotency_key must be a string of 1 to 200 characters', 'an idempotency key of ten megabytes is refused'),
     ($$p_run_after => now() + interval '2 years'$$, 'PT422', 'run_after must be within a year', 'a job scheduled in two years is refused'),
     ($$p_run_after => 'infinity'$$, 'PT422', 'run_after must be a time such as 2026-12-31T08:00:00Z, not "infinity"', 'a job scheduled at infinity is refused'),
-    ($$p_user_id => tests.user_id('bob')$$, 'PT403', 'only the service may enqueue for another user', 'a user cannot enqueue for another')
+    ($$p_user_id => tests.user_id('bob')$$, 'PT403', 'only the service may act for another user', 'a user cannot enqueue for another')
 ) as bad (argument, code, message, claim);
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select * from public.enqueue_crawl_job(''{"url": "https://example.com/"}'')') $$,

@@ -292,7 +292,7 @@ select throws_ok(
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.enqueue_crawl_jobs(''[{"payload": {"url": "https://x.example/"}}]'', tests.user_id(''bob''))') $$,
   'PT403',
-  'only the service may enqueue for another user',
+  'only the service may act for another user',
   'a user cannot enqueue for another'
 );
 select throws_ok(

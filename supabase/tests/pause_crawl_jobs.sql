@@ -149,7 +149,7 @@ select throws_ok(
     format('select public.pause_crawl_jobs(%L, p_user_id => %L)', '{"all": true}', tests.user_id('bob'))
   ),
   'PT403',
-  null,
+  'only the service may act for another user',
   'users may not name another user'
 );
 select throws_ok(
