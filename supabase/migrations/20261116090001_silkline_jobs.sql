@@ -165,7 +165,7 @@ create table silkline.deleted_accounts (
 alter table silkline.deleted_accounts enable row level security;
 
 comment on table silkline.deleted_accounts is
-  'Deleted accounts whose jobs and pages are yet to be swept; kept for a day after that.';
+  'Deleted accounts, until their jobs and pages are swept and their JWTs have expired.';
 
 create policy "Only the service reads deleted accounts"
   on silkline.deleted_accounts

@@ -75,9 +75,9 @@ comment on function silkline.job_keys(uuid, public.crawl_task_status, uuid, inte
 revoke execute on function silkline.job_keys(uuid, public.crawl_task_status, uuid, integer)
   from public, anon, authenticated;
 
--- Some of a job's URLs, in the order of their keys: as many as p_limit and about 4 MB of metadata and
--- content allow, and at least one. A hundred pages of a crawl may have a gigabyte, and the API builds
--- each answer in memory.
+-- Some of a job's URLs, in the order of their keys: as many as p_limit and about 4 MB of metadata
+-- and content allow, and at least one. A hundred pages of a crawl may have a gigabyte, and the API
+-- builds each answer in memory.
 -- definer because under row level security a plan may read all pages of the owner
 create function silkline.job_pages(
   p_job_id uuid,
@@ -187,8 +187,8 @@ grant execute on function silkline.job_pages(uuid, text, boolean, uuid, integer)
   to authenticated, service_role;
 
 -- The URLs of a job, how each ended, and its page. To read on, send the last url_key of an answer
--- as p_after, until an answer is empty: one that would be large has fewer rows than p_limit. Markdown
--- and links may be large and come only with p_with_content.
+-- as p_after, until an answer is empty: one that would be large has fewer rows than p_limit.
+-- Markdown and links may be large and come only with p_with_content.
 create function public.crawl_job_pages(
   p_job_id uuid,
   p_status text default null,
