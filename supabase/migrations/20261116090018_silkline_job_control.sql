@@ -356,7 +356,7 @@ begin
         or (p_urls = 'all' and task.status = 'done')
         -- Tried but not finished: it starts over too, and is charged again.
         or (p_urls = 'all' and task.status = 'pending' and task.attempts > 0)
-        -- A URL that was out of scope when it was found still is.
+        -- A URL that was too deep when it was found still is.
         or (
           p_urls = 'all'
           and task.status = 'skipped'
@@ -400,7 +400,9 @@ begin
       else greatest(state.pages_spent - counted.paid_errors, 0)
     end,
     pages_free = case p_urls when 'all' then 0 else state.pages_free end,
-    redirected_starts = case p_urls when 'all' then '[]' else state.redirected_starts end
+    redirected_starts = case p_urls when 'all' then '[]' else state.redirected_starts end,
+    -- The pages are fetched again, and their links counted again.
+    links_refused = case p_urls when 'all' then '{}' else state.links_refused end
   from counted
   where state.job_id = p_job.id;
 

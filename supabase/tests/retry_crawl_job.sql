@@ -1,7 +1,7 @@
 -- retry_crawl_job: an ended job runs again, with its failed URLs or all of them.
 
 begin;
-select plan(49);
+select plan(51);
 
 select tests.make_users('ann', 'bob');
 
@@ -44,7 +44,7 @@ begin
     jsonb_build_object(
       'seq', 1,
       'discovered', tests.links('https://r.example/good', 'https://r.example/bad', 'https://r.example/skipped')
-        || (tests.links('https://else.example/') -> 0 || '{"skip_reason": "out_of_scope"}')
+        || (tests.links('https://r.example/deep') -> 0 || '{"skip_reason": "too_deep"}')
         || (tests.links('https://r.example/poor') -> 0 || '{"skip_reason": "budget"}')
     ),
     10
@@ -182,6 +182,7 @@ delete from silkline.jobs where id = tests.job('given-up');
 -- Only the URLs that failed
 
 select pg_temp.run('mixed');
+update silkline.states set links_refused = '{"excluded": 5}' where job_id = tests.job('mixed');
 select results_eq(
   $$ select * from pg_temp.retry('mixed') $$,
   $$ values (tests.job('mixed'), 'pending') $$,
@@ -191,8 +192,8 @@ select results_eq(
   $$ select url, status::text, attempts::integer, last_error from silkline.tasks where job_id = tests.job('mixed') order by url $$,
   $$
     values
-      ('https://else.example/', 'skipped', 0, null::text),
-      ('https://r.example/bad', 'pending', 0, null),
+      ('https://r.example/bad', 'pending', 0, null::text),
+      ('https://r.example/deep', 'skipped', 0, null),
       ('https://r.example/good', 'done', 1, null),
       ('https://r.example/poor', 'skipped', 0, null),
       ('https://r.example/skipped', 'skipped', 1, null)
@@ -203,6 +204,11 @@ select results_eq(
   $$ select total_pending, total_done, total_error, total_skipped, pages_spent from silkline.states where job_id = tests.job('mixed') $$,
   $$ values (1, 1, 0, 3, 2) $$,
   'the failed URLs are refunded to the budget'
+);
+select is(
+  (select links_refused from silkline.states where job_id = tests.job('mixed')),
+  '{"excluded": 5}',
+  'the refused links of the other pages stay counted'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a retry of failed URLs');
 select public.claim_crawl_jobs(tests.worker_id(), array[tests.token('mixed-2')]);
@@ -217,16 +223,22 @@ delete from silkline.jobs where id = tests.job('mixed');
 -- All URLs
 
 select pg_temp.run('over');
+update silkline.states set links_refused = '{"excluded": 5}' where job_id = tests.job('over');
 select results_eq($$ select status from pg_temp.retry('over', 'all') $$, $$ values ('pending') $$, 'a completed job starts over with all its URLs');
 select results_eq(
   $$ select url, skip_reason from silkline.tasks where job_id = tests.job('over') and status <> 'pending' $$,
-  $$ values ('https://else.example/', 'out_of_scope') $$,
-  'every URL is pending again except those that were out of scope'
+  $$ values ('https://r.example/deep', 'too_deep') $$,
+  'every URL is pending again except those that were too deep'
 );
 select results_eq(
   $$ select total_pending, total_done, total_error, total_skipped, pages_spent from silkline.states where job_id = tests.job('over') $$,
   $$ values (4, 0, 0, 1, 0) $$,
   'the whole budget is available again'
+);
+select is(
+  (select links_refused from silkline.states where job_id = tests.job('over')),
+  '{}',
+  'and refused links are counted from the start'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after starting over');
 select is(
