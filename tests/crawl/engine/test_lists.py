@@ -1,4 +1,4 @@
-"""How many requests a list of URLs opens at a time, over real connections by a real runner."""
+"""Lists of URLs: how many requests are open at a time, and invalid URLs. A real runner crawls."""
 
 import asyncio
 import sys
@@ -76,3 +76,22 @@ def test_a_list_of_several_hosts_sends_one_request_at_a_time_to_each_and_all_in_
 def test_a_list_of_one_host_sends_up_to_concurrency_requests_at_a_time() -> None:
     _, requests = crawl_list('127.0.0.1')
     assert 2 <= requests.most['127.0.0.1'] <= 8
+
+
+def test_invalid_urls_of_a_list_are_skipped_and_do_not_affect_the_others() -> None:
+    """The queue refuses such URLs, but not every queue is as new as its worker."""
+    none = ['http://1.2.3.4.5/', 'http://256.0.0.1/', 'http://08.0.0.1/', 'http://0x7g.1/']
+
+    async def run() -> Crawled:
+        async with serve(lambda path: html_page(title=path), name='site') as site:
+            urls = [f'{site.url}/{number}' for number in range(4)]
+            return await crawl_sites(
+                [site], payload={'urls': [*urls[:2], *none, *urls[2:]], 'strategy': 'list'}
+            )
+
+    crawled = asyncio.run(run())
+    assert {end.status for end in crawled.sites['site'].finished.values()} == {'done'}
+    assert len(crawled.sites['site'].finished) == 4
+    assert {url: found.skip_reason for url, found in crawled.other_urls.items()} == dict.fromkeys(
+        none, 'invalid_url'
+    )

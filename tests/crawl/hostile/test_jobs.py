@@ -262,17 +262,6 @@ def test_a_page_that_kills_its_process_twice_is_skipped_and_the_job_completes(
 # Lists
 
 
-def test_invalid_start_urls_do_not_affect_the_others(queue: Queue, directory: Path) -> None:
-    none = ['http://1.2.3.4.5/', 'http://256.0.0.1/', 'http://08.0.0.1/', 'http://0x7g.1/']
-    with served(Case('list', {}, {}).page) as site:
-        urls = [f'{site.url}{path}' for path in GOOD]
-        job = crawl(queue, directory, {'urls': [*urls[:5], *none, *urls[5:]], 'strategy': 'list'})
-    assert_good(queue, job, site)
-    ended = tasks(queue, job)
-    for url in none:
-        assert (ended[url]['status'], ended[url]['skip_reason']) == ('skipped', 'invalid_url')
-
-
 def test_a_list_of_urls_that_all_redirect_to_forbidden_addresses_completes(
     queue: Queue, directory: Path
 ) -> None:
