@@ -111,7 +111,7 @@ create index jobs_preferred_by_owner on silkline.jobs (owner_id, kind, priority 
     and waits_for is null
     and (priority > 100 - (place >> 40) or has_lost_turn);
 create index jobs_open_of_owner on silkline.jobs (owner_id, status, waits_for, kind, place)
-  where status in ('pending', 'processing', 'paused');
+  where status in ('pending', 'processing', 'paused') or worker_id is not null;
 create index jobs_waiting_for_time on silkline.jobs (run_after)
   where status = 'pending' and waits_for = 'time';
 create index jobs_pending_on_host on silkline.jobs (host, waits_for, place, id)

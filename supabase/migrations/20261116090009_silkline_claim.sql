@@ -47,9 +47,9 @@ comment on function silkline.unused_tokens(uuid[]) is
 
 revoke execute on function silkline.unused_tokens(uuid[]) from public, anon, authenticated;
 
--- How many jobs of a user are running. Paused ones count until their worker has released them,
--- because they may be resumed. Uses the index of open jobs: an index of leases by owner repeats
--- one key many times, and maintaining it cost each claim 100 microseconds.
+-- How many jobs of a user are running. Paused and stopped ones count until their worker has
+-- released them, because they may be resumed. Uses the index of open jobs: an index of leases by
+-- owner repeats one key many times, and maintaining it cost each claim 100 microseconds.
 create function silkline.count_leases(p_owner_id uuid)
   returns bigint
   language plpgsql
@@ -60,10 +60,15 @@ as $$
 begin
   return (
     select count(*)
-    from silkline.jobs as job
-    where job.owner_id = p_owner_id
-      and job.status in ('processing', 'paused')
-      and job.lease_check_at is not null
+    from unnest('{processing,paused,stopped}'::public.crawl_job_status[]) as running
+    cross join lateral (
+      select
+      from silkline.jobs as job
+      where job.owner_id = p_owner_id
+        and job.status = running
+        and job.worker_id is not null
+      offset 0
+    ) as leased
   );
 end
 $$;
@@ -352,7 +357,7 @@ begin
     if v_job.has_preferred then
       select better.id, better.host
       into v_job.id, v_job.host
-      from silkline.take_turn(v_job.id, ids) as better;
+      from silkline.take_turn(v_job.id, ids || contested || p_passed) as better;
     end if;
 
     continue when v_job.host = any (v_hosts)
