@@ -506,10 +506,12 @@ begin
   from old_jobs as job
   on conflict do nothing;
 
+  -- Not for a job that ended long ago: nobody repeats the claim of its lease.
   insert into silkline.spent_tokens (lease_token)
   select job.lease_token
   from old_jobs as job
-  where job.lease_check_at is not null
+  where job.lease_token is not null
+    and coalesce(job.completed_at, now()) > now() - interval '1 day'
   on conflict do nothing;
 
   return null;
