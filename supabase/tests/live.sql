@@ -2,7 +2,7 @@
 -- checked the way Realtime checks it.
 
 begin;
-select plan(65);
+select plan(66);
 
 select tests.make_users('ann', 'bob');
 
@@ -233,56 +233,14 @@ exception
 end
 $$;
 
--- Deleted jobs
-
-select tests.as_user('ann', format('select id from public.cancel_crawl_job(tests.job(%L))', name))
-from unnest(array['again', 'unheard']) as name;
-select tests.claimed_job('gone', 'ann');
-select tests.checkpoint('gone', jsonb_build_object('seq', 1, 'discovered', tests.links('https://g.example/')), 1);
-create temporary table gone on commit drop as select tests.job('gone') as id;
-delete from silkline.jobs where id = tests.job('gone');
-select is_empty(
-  $$
-    select job_id from silkline.events where job_id in (select id from gone)
-    union all
-    select job_id from silkline.tasks where job_id in (select id from gone)
-    union all
-    select job_id from silkline.states where job_id in (select id from gone)
-  $$,
-  'history, frontier and state are deleted with their job'
-);
-
-select tests.make_users('leaver');
-select tests.claimed_job('left', 'leaver');
-select tests.checkpoint('left', jsonb_build_object('seq', 1, 'discovered', tests.links('https://l.example/')), 1);
-select tests.checkpoint('left', jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://l.example/')), 'discovered', tests.links('https://l.example/2')));
-insert into gone values (tests.job('left'));
-delete from auth.users where id = tests.user_id('leaver');
-select is_empty(
-  $$
-    select id from silkline.jobs where id in (select id from gone)
-    union all
-    select job_id from public.crawl_pages where job_id in (select id from gone)
-    union all
-    select job_id from silkline.events where job_id in (select id from gone)
-    union all
-    select job_id from silkline.tasks where job_id in (select id from gone)
-    union all
-    select job_id from silkline.states where job_id in (select id from gone)
-  $$,
-  'deleting a user deletes their jobs, pages, URLs and history'
-);
-select results_eq(
-  $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('left')]) $$,
-  $$ values ('lost') $$,
-  'the worker that ran a job of that user gets lost'
-);
-
 -- Who may listen. As Realtime does it: the owner stores a probe, which is then read with the
 -- role, the claims and the topic of the client that joins the channel.
 
+select tests.make_users('leaver');
 select tests.enqueue('anns', 'ann');
 select tests.enqueue('bobs', 'bob');
+select tests.enqueue('leavers', 'leaver');
+delete from auth.users where id = tests.user_id('leaver');
 
 create function pg_temp.may_hear(p_role text, p_user_id uuid, p_topic text, p_extension text default 'broadcast')
   returns boolean
@@ -345,6 +303,8 @@ from (
     ('authenticated', tests.user_id('ann'), 'crawl_user:', 'broadcast', false, 'a list topic without a user is refused'),
     ('authenticated', tests.user_id('ann'), 'elsewhere', 'broadcast', false, 'other topics are not opened by these policies'),
     ('authenticated', tests.user_id('ann'), 'crawl_job:' || tests.job('anns'), 'presence', false, 'presence is not opened by these policies'),
+    ('authenticated', tests.user_id('leaver'), 'crawl_job:' || tests.job('leavers'), 'broadcast', false, 'a deleted account receives no messages about its jobs'),
+    ('authenticated', tests.user_id('leaver'), 'crawl_user:' || tests.user_id('leaver'), 'broadcast', false, 'a deleted account receives no messages of its list'),
     ('authenticated', null::uuid, 'crawl_user:', 'broadcast', false, 'a token without a user receives no list'),
     ('authenticated', null, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'a token without a user receives no job'),
     ('anon', null, 'crawl_job:' || tests.job('anns'), 'broadcast', false, 'an anonymous caller receives no job'),
@@ -368,9 +328,9 @@ from (
     ('service_role', null, 'crawl_job:' || tests.job('anns'), 'broadcast', true, 'the service publishes progress')
 ) as speaker (role, user_id, topic, extension, may, claim);
 
--- Workers with the limited key. Their role has rights on Realtime only if its owner lets the
--- migration grant them, so the policies are checked through a role that has these rights and to
--- which no other policy applies.
+-- Workers with the limited key. Their role may read Realtime only if its owner lets the migration
+-- grant it, so the policies are checked through a role that has all rights, and to which no other
+-- policy applies.
 
 grant crawl_worker to anon;
 
@@ -381,16 +341,32 @@ from (
     ('crawl_job:' || tests.job('anns'), false, 'a worker with the limited key receives no messages about jobs'),
     ('crawl_user:' || tests.user_id('ann'), false, 'a worker with the limited key receives no messages of users')
 ) as listener (topic, may, claim);
-select is(pg_temp.may_speak('anon', null, speaker.topic, speaker.extension), speaker.may, speaker.claim)
+select is(pg_temp.may_speak('anon', null, speaker.topic), false, speaker.claim)
 from (
   values
-    ('crawl_job:' || tests.job('anns'), 'broadcast', true, 'a worker with the limited key publishes progress'),
-    ('crawl_workers', 'broadcast', false, 'a worker with the limited key cannot send commands to workers'),
-    ('crawl_job:' || tests.job('anns'), 'presence', false, 'a worker with the limited key cannot use presence'),
-    ('elsewhere', 'broadcast', false, 'a worker with the limited key cannot send to other topics')
-) as speaker (topic, extension, may, claim);
+    ('crawl_job:' || tests.job('anns'), 'a worker with the limited key cannot forge the status of a job'),
+    ('crawl_user:' || tests.user_id('ann'), 'a worker with the limited key cannot write to the list of a user'),
+    ('crawl_workers', 'a worker with the limited key cannot send commands to workers'),
+    ('elsewhere', 'a worker with the limited key cannot send to other topics')
+) as speaker (topic, claim);
 
 revoke crawl_worker from anon;
+
+select is(
+  array(
+    select privilege
+    from unnest(array['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) as privilege
+    where has_table_privilege('crawl_worker', 'realtime.messages', privilege)
+  ),
+  '{}'::text[],
+  'a worker with the limited key has no right to write messages'
+);
+select throws_ok(
+  $$ select tests.write_as('crawl_worker', null, 'insert into realtime.messages (topic, extension) values (''crawl_workers'', ''broadcast'')') $$,
+  '42501',
+  'permission denied for table messages',
+  'a worker with the limited key that tries to write a message is refused'
+);
 
 select set_eq(
   $$
@@ -403,8 +379,7 @@ select set_eq(
   $$
     values
       ('Users receive messages about their own jobs', 'SELECT', '{authenticated}'),
-      ('Workers receive wake-ups and commands', 'SELECT', '{crawl_worker}'),
-      ('Workers publish progress', 'INSERT', '{crawl_worker}')
+      ('Workers receive wake-ups and commands', 'SELECT', '{crawl_worker}')
   $$,
   'these are all policies of the queue on Realtime'
 );
@@ -424,12 +399,18 @@ select throws_ok(
   'a worker with the limited key that tries to publish by function is refused'
 );
 select throws_ok(
-  format('select tests.write_as(%L, tests.user_id(%L), %L)', role, 'ann', 'insert into silkline.events (job_id, seq, to_status, actor, reason, attempt) select tests.job(''anns''), 99, ''completed'', ''user'', ''forged'', 1'),
+  format('select tests.write_as(%L, tests.user_id(%L), %L)', writer.role, 'ann', 'insert into silkline.events (job_id, seq, to_status, actor, reason, attempt) select tests.job(''anns''), 99, ''completed'', ''user'', ''forged'', 1'),
   '42501',
-  'permission denied for table crawl_events',
-  format('%s does not write history', role)
+  'permission denied for ' || writer.refused,
+  format('%s does not write history', writer.role)
 )
-from unnest(array['anon', 'authenticated', 'crawl_worker', 'service_role']) as role;
+from (
+  values
+    ('anon', 'schema silkline'),
+    ('authenticated', 'table events'),
+    ('crawl_worker', 'schema silkline'),
+    ('service_role', 'table events')
+) as writer (role, refused);
 
 select * from finish();
 rollback;
