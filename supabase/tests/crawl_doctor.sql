@@ -1,7 +1,7 @@
 -- crawl_doctor: each problem is found, with a hint what to do about it.
 
 begin;
-select plan(31);
+select plan(50);
 
 select tests.make_users('ann');
 
@@ -25,14 +25,18 @@ select results_eq(
   $$
     values
       ('"cron"'::jsonb),
+      ('"maintenance"'),
+      ('"cron_history"'),
       ('"leases"'),
       ('"workers"'),
       ('"stuck_jobs"'),
+      ('"counters"'),
+      ('"deleted"'),
+      ('"bloat"'),
       ('"grants"'),
       ('"row_level_security"'),
-      ('"realtime"'),
-      ('"bloat"'),
-      ('"cron_history"')
+      ('"accounts"'),
+      ('"realtime"')
   $$,
   'the service gets one row per check'
 );
@@ -57,11 +61,34 @@ select ok(
   pg_temp.status('cron') = 'ok' or to_regclass('cron.job') is not null,
   'without pg_cron it is enough to call maintain_crawl_queue'
 );
-update silkline.maintenance set ran_at = now() - interval '11 minutes' where id;
+update silkline.maintenance set ran_at = now() - interval '11 minutes' where part = 'sweep';
 select ok(
   pg_temp.status('cron') = 'warning' or to_regclass('cron.job') is not null,
-  'but not if the last call is too old'
+  'but not if the last call is too old, or one part of it'
 );
+select public.maintain_crawl_queue();
+
+-- Maintenance that fails
+
+create function pg_temp.fail()
+  returns trigger
+  language plpgsql
+as $$
+begin
+  raise exception 'the disk is full';
+end
+$$;
+create trigger tg_fail before delete on public.crawl_hosts for each statement execute function pg_temp.fail();
+select public.maintain_crawl_queue();
+select is(pg_temp.status('maintenance'), 'error', 'a part of maintenance that fails is an error');
+select is(
+  pg_temp.detail('maintenance'),
+  format('prune failed at %s: the disk is full (SQLSTATE P0001)', now()),
+  'the part is named, with its error'
+);
+drop trigger tg_fail on public.crawl_hosts;
+select public.maintain_crawl_queue();
+select is(pg_temp.status('maintenance'), 'ok', 'after a run without errors it is fine again');
 
 -- Leases
 
@@ -101,16 +128,63 @@ delete from silkline.jobs where waits_for is null;
 select is(pg_temp.detail('stuck_jobs'), '1 waiting without a reason', 'a job that waits for a free host is found');
 delete from silkline.jobs where true;
 
+-- Counters
+
+select tests.claimed_job('counted', 'ann');
+select tests.checkpoint('counted', jsonb_build_object('seq', 1, 'discovered', tests.links('https://c.example/1', 'https://c.example/2')), 1);
+select is(pg_temp.status('counters'), 'ok', 'counters that equal the rows are fine');
+update silkline.states set total_pending = total_pending + 1 where job_id = tests.job('counted');
+select is(pg_temp.status('counters'), 'error', 'counters that differ are an error');
+select is(
+  pg_temp.detail('counters'),
+  format('1 jobs have counters that differ from their URLs, such as %s', tests.job('counted')),
+  'the job is named'
+);
+update silkline.states set total_pending = total_pending - 1 where job_id = tests.job('counted');
+insert into silkline.tasks (job_id, url_key, url, depth) values (tests.job('counted'), tests.url_key('more'), 'https://c.example/3', 1);
+select is(pg_temp.status('counters'), 'error', 'so are URLs that are not counted');
+delete from silkline.jobs where true;
+
+-- Deleted rows
+
+select is(pg_temp.status('deleted'), 'ok', 'a job that has just been deleted is fine');
+update silkline.deleted_jobs set deleted_at = now() - interval '61 minutes' where true;
+select is(pg_temp.status('deleted'), 'warning', 'a deleted job that is not swept within an hour is a warning');
+select public.maintain_crawl_queue();
+select is(pg_temp.status('deleted'), 'ok', 'after a sweep it is fine again');
+select tests.make_users('leaver');
+select tests.enqueue('left', 'leaver');
+delete from auth.users where id = tests.user_id('leaver');
+update silkline.deleted_accounts set deleted_at = now() - interval '61 minutes' where true;
+select is(pg_temp.status('deleted'), 'warning', 'so is an account');
+select public.maintain_crawl_queue();
+select is(pg_temp.status('deleted'), 'ok', 'an account that has been swept is fine, though it is remembered');
+
 -- Rights
 
 grant execute on function public.crawl_progress(uuid) to anon;
 select is(pg_temp.status('grants'), 'error', 'a function that is open to anonymous callers is an error');
-select is(pg_temp.detail('grants'), 'anyone may execute public.crawl_progress(uuid)', 'the open function is named');
+select is(pg_temp.detail('grants'), 'open to anonymous callers: public.crawl_progress(uuid)', 'the open function is named');
 revoke execute on function public.crawl_progress(uuid) from anon;
+grant usage on sequence public.crawl_pages_id_seq to anon;
+select is(pg_temp.detail('grants'), 'open to anonymous callers: public.crawl_pages_id_seq', 'an open sequence is found');
+revoke usage on sequence public.crawl_pages_id_seq from anon;
+grant select on public.crawl_jobs to anon;
+select is(pg_temp.detail('grants'), 'open to anonymous callers: public.crawl_jobs', 'an open view is found');
+revoke select on public.crawl_jobs from anon;
+grant update (status) on silkline.jobs to anon;
+select is(pg_temp.detail('grants'), 'open to anonymous callers: silkline.jobs', 'an open column is found');
+revoke update (status) on silkline.jobs from anon;
+select is(pg_temp.status('grants'), 'ok', 'without these grants all is closed');
 alter table public.crawl_pages disable row level security;
 select is(pg_temp.status('row_level_security'), 'error', 'a table without row level security is an error');
-select is(pg_temp.detail('row_level_security'), 'off for crawl_pages', 'the open table is named');
+select is(pg_temp.detail('row_level_security'), 'off for public.crawl_pages', 'the open table is named');
 alter table public.crawl_pages enable row level security;
+alter view public.crawl_tasks reset (security_invoker);
+select is(pg_temp.detail('row_level_security'), 'off for public.crawl_tasks', 'a view with the rights of its owner is found');
+alter view public.crawl_tasks set (security_invoker = true);
+select is(pg_temp.status('row_level_security'), 'ok', 'with row level security everywhere it is fine');
+select is(pg_temp.status('accounts'), 'ok', 'the trigger that hears of deleted accounts exists');
 
 -- Who may call it
 

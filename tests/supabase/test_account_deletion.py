@@ -240,3 +240,14 @@ def test_the_valid_token_of_a_deleted_account_can_do_nothing(database: Database)
             database.call(function, user=user, **params)
         assert refused.value.sqlstate == 'PT401', function
     assert claim(database, worker_id=uuid4()) == []
+
+
+def test_the_doctor_reports_that_deleted_accounts_are_not_noticed(database: Database) -> None:
+    admin = database.connect('supabase_admin', autocommit=False)
+    admin.execute('alter table auth.users disable trigger tg_silkline_remember_deleted_account')
+    rows = admin.execute('select * from public.crawl_doctor()').fetchall()
+    admin.rollback()
+
+    [accounts] = [row for row in rows if row['check_name'] == 'accounts']
+    assert accounts['status'] == 'error'
+    assert 'auth.users' in accounts['detail']
