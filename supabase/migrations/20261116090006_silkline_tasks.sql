@@ -1,6 +1,118 @@
 -- What happens to URLs besides being fetched: copies are dropped for their original, and restored
 -- if that is no substitute; the URLs of a lease that ends are freed. These functions run in calls
--- that hold the lock of the job.
+-- that hold the lock of the job, so nothing else writes its state and its tasks meanwhile.
+
+-- How one step of a call has changed the counters of a job. Each step moves rows of tasks, and
+-- returns what that adds to their counters; null means 0.
+create type silkline.task_counts as (
+  pending integer,
+  in_progress integer,
+  done integer,
+  error integer,
+  skipped integer,
+  bytes bigint,
+  new integer,
+  changed integer,
+  unchanged integer,
+  spent integer,
+  free integer,
+  out_of_scope bigint,
+  excluded bigint,
+  invalid_url bigint
+);
+
+-- The state of a job after a step, in memory: save_state writes it.
+create function silkline.add_counts(p_state silkline.states, p_counts silkline.task_counts)
+  returns silkline.states
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  if p_counts is null then
+    return p_state;
+  end if;
+
+  p_state.total_pending := p_state.total_pending + coalesce(p_counts.pending, 0);
+  p_state.total_in_progress := p_state.total_in_progress + coalesce(p_counts.in_progress, 0);
+  p_state.total_done := p_state.total_done + coalesce(p_counts.done, 0);
+  p_state.total_error := p_state.total_error + coalesce(p_counts.error, 0);
+  p_state.total_skipped := p_state.total_skipped + coalesce(p_counts.skipped, 0);
+  p_state.total_bytes := p_state.total_bytes + coalesce(p_counts.bytes, 0);
+  p_state.pages_new := p_state.pages_new + coalesce(p_counts.new, 0);
+  p_state.pages_changed := p_state.pages_changed + coalesce(p_counts.changed, 0);
+  p_state.pages_unchanged := p_state.pages_unchanged + coalesce(p_counts.unchanged, 0);
+  p_state.pages_spent := p_state.pages_spent + coalesce(p_counts.spent, 0);
+  p_state.pages_free := p_state.pages_free + coalesce(p_counts.free, 0);
+
+  if p_counts.out_of_scope + p_counts.excluded + p_counts.invalid_url > 0 then
+    p_state.links_refused := (
+      select coalesce(jsonb_object_agg(refused.reason, refused.links), '{}')
+      from (
+        select
+          counted.reason,
+          coalesce((p_state.links_refused -> counted.reason)::bigint, 0)
+            + coalesce(counted.links, 0) as links
+        from (
+          values
+            ('out_of_scope', p_counts.out_of_scope),
+            ('excluded', p_counts.excluded),
+            ('invalid_url', p_counts.invalid_url)
+        ) as counted (reason, links)
+      ) as refused
+      where refused.links > 0
+    );
+  end if;
+
+  return p_state;
+end
+$$;
+
+comment on function silkline.add_counts(silkline.states, silkline.task_counts) is
+  'The state of a job after a step that has changed its tasks.';
+
+revoke execute on function silkline.add_counts(silkline.states, silkline.task_counts)
+  from public, anon, authenticated;
+
+create function silkline.save_state(p_state silkline.states)
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  update silkline.states as state
+  set
+    total_pending = p_state.total_pending,
+    total_in_progress = p_state.total_in_progress,
+    total_done = p_state.total_done,
+    total_error = p_state.total_error,
+    total_skipped = p_state.total_skipped,
+    total_bytes = p_state.total_bytes,
+    pages_new = p_state.pages_new,
+    pages_changed = p_state.pages_changed,
+    pages_unchanged = p_state.pages_unchanged,
+    pages_spent = p_state.pages_spent,
+    pages_free = p_state.pages_free,
+    pages_per_second = p_state.pages_per_second,
+    current_url = p_state.current_url,
+    redirected_starts = p_state.redirected_starts,
+    links_refused = p_state.links_refused,
+    seq = p_state.seq,
+    batch_token = p_state.batch_token,
+    batch_seq = p_state.batch_seq,
+    checkpoint_at = p_state.checkpoint_at,
+    progress_sent_at = p_state.progress_sent_at
+  where state.job_id = p_state.job_id;
+end
+$$;
+
+comment on function silkline.save_state(silkline.states) is
+  'Write the state of a job, which the caller has locked.';
+
+revoke execute on function silkline.save_state(silkline.states) from public, anon, authenticated;
 
 -- A copy is a page whose canonical URL names another page, its original.
 
@@ -25,56 +137,68 @@ begin
   with copies as (
     update silkline.tasks as task
     set
-      copy_of = sent.canonical_key,
-      copy_title = left(sent.page ->> 'title', 1000)
-    from jsonb_to_recordset(p_finished) as sent (
-      url_key uuid,
-      status text,
-      canonical_key uuid,
-      page jsonb
-    )
-    -- lateral and limit: see silkline.tasks_of_batch
-    left join lateral (
+      copy_of = copy.canonical_key,
+      copy_title = copy.title
+    from (
       select
-        known.status,
-        known.skip_reason,
-        known.page_id
-      from silkline.tasks as known
-      where known.job_id = p_job.id
-        and known.url_key = sent.canonical_key
-      limit 1
-    ) as original
-      on true
-    left join lateral (
-      select stored.title
-      from public.crawl_pages as stored
-      where stored.id = original.page_id
-      limit 1
-    ) as page
-      on true
-    where task.job_id = p_job.id
-      and task.url_key = sent.url_key
-      and task.status = 'in_progress'
-      and task.lease_token = p_job.lease_token
-      and task.copy_of is distinct from task.url_key
-      and sent.status = 'done'
-      and sent.canonical_key <> sent.url_key
-      and case
-        when original.status in ('pending', 'in_progress') then true
-        when original.status = 'done'
-          then original.page_id is not null
-            and left(page.title, 1000) is not distinct from left(sent.page ->> 'title', 1000)
-        when original.status is null or original.skip_reason = 'too_deep'
-          then sent.canonical_key = any (p_found)
-        else false
-      end
+        held.place,
+        sent.canonical_key,
+        left(sent.page ->> 'title', 1000) as title
+      from jsonb_to_recordset(p_finished) as sent (
+        url_key uuid,
+        status text,
+        canonical_key uuid,
+        page jsonb
+      )
+      -- lateral and limit: see silkline.describe_tasks
+      cross join lateral (
+        select leased.ctid as place
+        from silkline.tasks as leased
+        where leased.job_id = p_job.id
+          and leased.url_key = sent.url_key
+          and leased.status = 'in_progress'
+          and leased.lease_token = p_job.lease_token
+          and leased.copy_of is distinct from leased.url_key
+        limit 1
+      ) as held
+      left join lateral (
+        select
+          known.status,
+          known.skip_reason,
+          known.page_id
+        from silkline.tasks as known
+        where known.job_id = p_job.id
+          and known.url_key = sent.canonical_key
+        limit 1
+      ) as original
+        on true
+      left join lateral (
+        select stored.title
+        from public.crawl_pages as stored
+        where stored.id = original.page_id
+        limit 1
+      ) as page
+        on true
+      where sent.status = 'done'
+        and sent.canonical_key <> sent.url_key
+        and case
+          when original.status in ('pending', 'in_progress') then true
+          when original.status = 'done'
+            then original.page_id is not null
+              and left(page.title, 1000) is not distinct from left(sent.page ->> 'title', 1000)
+          when original.status is null or original.skip_reason = 'too_deep'
+            then sent.canonical_key = any (p_found)
+          else false
+        end
+    ) as copy
+    where task.ctid = copy.place
     returning task.url_key
   )
-  select array_agg(copies.url_key)
+  select coalesce(array_agg(copies.url_key), '{}')
   into v_copies
   from copies;
 
-  return coalesce(v_copies, '{}');
+  return v_copies;
 end
 $$;
 
@@ -88,77 +212,87 @@ revoke execute on function silkline.mark_copies(silkline.jobs, jsonb, uuid[])
 -- for them, or one with another title. A restored copy is fetched again and kept. An original that
 -- failed is refunded to the budget, because it was fetched in place of its copies.
 create function silkline.restore_copies(p_job_id uuid, p_keys uuid[])
-  returns table (restored integer, refunded integer)
+  returns silkline.task_counts
   language plpgsql
   volatile
   security invoker
   set search_path = ''
 as $$
+declare
+  v_counts silkline.task_counts;
 begin
-  return query
-    with lost as materialized (
-      select
-        copy.place,
-        original.place as original_place,
-        original.is_refunded
-      from unnest(p_keys) as ended (url_key)
-      -- lateral and limit: see silkline.tasks_of_batch
-      cross join lateral (
-        select
-          task.ctid as place,
-          -- Not the page of an earlier run, which a URL keeps when it is retried.
-          case task.status when 'done' then task.page_id end as page_id,
-          task.status = 'error' and task.attempts > 0 as is_refunded
-        from silkline.tasks as task
-        where task.job_id = p_job_id
-          and task.url_key = ended.url_key
-          and task.status in ('done', 'error', 'skipped')
-        limit 1
-      ) as original
-      cross join lateral (
-        select task.ctid as place, task.copy_title
-        from silkline.tasks as task
-        where task.job_id = p_job_id
-          and task.copy_of = ended.url_key
-          and task.skip_reason = 'canonical'
-        offset 0
-      ) as copy
-      left join lateral (
-        select stored.title
-        from public.crawl_pages as stored
-        where stored.id = original.page_id
-        limit 1
-      ) as page
-        on true
-      where original.page_id is null
-        or left(page.title, 1000) is distinct from copy.copy_title
-    ),
-    taken_back as (
-      update silkline.tasks as task
-      set
-        status = 'pending',
-        skip_reason = null,
-        copy_of = task.url_key,
-        copy_title = null,
-        attempts = 0,
-        crashes = 0,
-        losses = 0,
-        next_run_at = now(),
-        finished_at = null
-      where task.ctid = any (array(select lost.place from lost))
-      returning task.url_key
-    ),
-    unpaid as (
-      update silkline.tasks as task
-      set
-        attempts = 0,
-        crashes = 0
-      where task.ctid = any (array(select lost.original_place from lost where lost.is_refunded))
-      returning task.url_key
-    )
+  with lost as materialized (
     select
-      (select count(*) from taken_back)::integer,
-      (select count(*) from unpaid)::integer;
+      copy.place,
+      original.place as original_place,
+      original.is_refunded
+    from unnest(p_keys) as ended (url_key)
+    -- lateral and limit: see silkline.describe_tasks
+    cross join lateral (
+      select
+        task.ctid as place,
+        -- Not the page of an earlier run, which a URL keeps when it is retried.
+        case task.status when 'done' then task.page_id end as page_id,
+        task.status = 'error' and task.attempts > 0 as is_refunded
+      from silkline.tasks as task
+      where task.job_id = p_job_id
+        and task.url_key = ended.url_key
+        and task.status in ('done', 'error', 'skipped')
+      limit 1
+    ) as original
+    cross join lateral (
+      select task.ctid as place, task.copy_title
+      from silkline.tasks as task
+      where task.job_id = p_job_id
+        and task.copy_of = ended.url_key
+        and task.skip_reason = 'canonical'
+      offset 0
+    ) as copy
+    left join lateral (
+      select stored.title
+      from public.crawl_pages as stored
+      where stored.id = original.page_id
+      limit 1
+    ) as page
+      on true
+    where original.page_id is null
+      or left(page.title, 1000) is distinct from copy.copy_title
+  ),
+  restored as (
+    update silkline.tasks as task
+    set
+      status = 'pending',
+      skip_reason = null,
+      copy_of = task.url_key,
+      copy_title = null,
+      attempts = 0,
+      crashes = 0,
+      losses = 0,
+      next_run_at = now(),
+      finished_at = null
+    where task.ctid = any (array(select lost.place from lost))
+    returning task.url_key
+  ),
+  refunded as (
+    update silkline.tasks as task
+    set
+      attempts = 0,
+      crashes = 0
+    where task.ctid = any (array(select lost.original_place from lost where lost.is_refunded))
+    returning task.url_key
+  )
+  select
+    (select count(*) from restored),
+    (select - count(*) from restored),
+    (select - count(*) from refunded),
+    (select count(*) from refunded)
+  into
+    v_counts.pending,
+    v_counts.skipped,
+    v_counts.spent,
+    v_counts.free;
+
+  return v_counts;
 end
 $$;
 
@@ -182,6 +316,7 @@ revoke execute on function silkline.restore_copies(uuid, uuid[])
 --
 -- URLs that are not suspects get their attempt back, and with the first attempt their page of
 -- the budget: they may never have been fetched. Returns how many URLs turned out to be poison.
+-- A lease with no URL in flight costs one read of its state.
 create function silkline.free_tasks(
   p_job_id uuid,
   p_cause text,
@@ -194,13 +329,19 @@ create function silkline.free_tasks(
   set search_path = ''
 as $$
 declare
-  v_suspects integer := 0;
+  v_state silkline.states;
+  v_counts silkline.task_counts;
   v_poison uuid[] := '{}'::uuid[];
-  v_restored integer := 0;
-  v_refunded integer := 0;
-  v_others integer;
-  v_unpaid integer;
 begin
+  select state.*
+  into v_state
+  from silkline.states as state
+  where state.job_id = p_job_id;
+
+  if v_state.total_in_progress = 0 then
+    return 0;
+  end if;
+
   if p_cause <> 'release' then
     with suspect as (
       update silkline.tasks as task
@@ -225,17 +366,23 @@ begin
     )
     select
       count(*) filter (where suspect.status = 'pending'),
+      count(*) filter (where suspect.status = 'error'),
+      - count(*),
       coalesce(array_agg(suspect.url_key) filter (where suspect.status = 'error'), '{}')
-    into v_suspects, v_poison
+    into
+      v_counts.pending,
+      v_counts.error,
+      v_counts.in_progress,
+      v_poison
     from suspect;
+    v_state := silkline.add_counts(v_state, v_counts);
 
     if v_poison <> '{}' then
-      select copies.restored, copies.refunded
-      into v_restored, v_refunded
-      from silkline.restore_copies(p_job_id, v_poison) as copies;
+      v_state := silkline.add_counts(v_state, silkline.restore_copies(p_job_id, v_poison));
     end if;
   end if;
 
+  v_counts := null;
   with other as (
     update silkline.tasks as task
     set
@@ -248,22 +395,17 @@ begin
       and task.status = 'in_progress'
     returning task.attempts
   )
-  select count(*), count(*) filter (where other.attempts = 0)
-  into v_others, v_unpaid
+  select
+    count(*),
+    - count(*),
+    - count(*) filter (where other.attempts = 0)
+  into
+    v_counts.pending,
+    v_counts.in_progress,
+    v_counts.spent
   from other;
 
-  if v_suspects + cardinality(v_poison) + v_others > 0 then
-    update silkline.states as state
-    set
-      total_in_progress = state.total_in_progress
-        - v_suspects - cardinality(v_poison) - v_others,
-      total_pending = state.total_pending + v_suspects + v_others + v_restored,
-      total_error = state.total_error + cardinality(v_poison),
-      total_skipped = state.total_skipped - v_restored,
-      pages_spent = state.pages_spent - v_unpaid - v_refunded,
-      pages_free = state.pages_free + v_refunded
-    where state.job_id = p_job_id;
-  end if;
+  perform silkline.save_state(silkline.add_counts(v_state, v_counts));
 
   return cardinality(v_poison);
 end

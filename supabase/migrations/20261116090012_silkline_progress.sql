@@ -1,62 +1,100 @@
--- The progress of one job. crawl_progress runs with the caller's rights, so that row level
--- security decides who sees it: the owner and the service.
+-- The progress of one job, for a screen: in a snapshot (crawl_progress), in the answer of each
+-- checkpoint, and in live messages.
 
--- Counters for a screen, in a snapshot and in the live messages of the worker. URLs beyond the
--- budget take no time, because they end as skipped. The time left is unknown while a job waits
--- (`current_wait`); a delay between requests is a lower bound for it.
-create function silkline.page_counts(
-  p_state silkline.states,
-  p_job silkline.jobs,
-  p_wait jsonb
-)
-  returns jsonb
+-- How many pages a job may fetch. The payload of a plugin need not say.
+create function silkline.page_budget(p_payload jsonb)
+  returns integer
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return case
+    when (p_payload -> 'max_pages') between '1' and '2147483647'
+      then floor((p_payload -> 'max_pages')::numeric)
+    when (p_payload -> 'max_pages') < '1' and jsonb_typeof(p_payload -> 'max_pages') = 'number'
+      then 1
+    else 2147483647
+  end;
+end
+$$;
+
+comment on function silkline.page_budget(jsonb) is
+  'The page budget of a payload.';
+
+revoke execute on function silkline.page_budget(jsonb) from public, anon, authenticated;
+
+-- How much of a running job is done. Only a completed job is at 100.
+create function silkline.percent_done(p_state silkline.states, p_max_pages integer)
+  returns smallint
   language plpgsql
   immutable
   security invoker
   set search_path = ''
 as $$
 declare
-  v_left constant bigint := p_state.total_in_progress + least(
-    p_state.total_pending,
-    silkline.page_budget(p_job.payload) - p_state.pages_spent
-  );
+  v_ended constant bigint := p_state.total_done::bigint + p_state.total_error;
+  v_known constant bigint := v_ended + p_state.total_pending + p_state.total_in_progress;
 begin
-  return jsonb_build_object(
-    'seq', p_state.seq,
-    'pages_done', p_state.total_done,
-    'pages_failed', p_state.total_error,
-    'pages_skipped', p_state.total_skipped,
-    'pages_pending', p_state.total_pending,
-    'pages_in_progress', p_state.total_in_progress,
-    'pages_new', p_state.pages_new,
-    'pages_changed', p_state.pages_changed,
-    'pages_unchanged', p_state.pages_unchanged,
-    'bytes', p_state.total_bytes,
-    'pages_per_second', round(p_state.pages_per_second::numeric, 2),
-    'eta_seconds', case
-      when p_job.status = 'processing'
-        and p_state.pages_per_second > 0.01
-        and coalesce(p_wait ->> 'reason', 'delay') = 'delay'
-        then ceil(
-          greatest(
-            v_left / p_state.pages_per_second,
-            v_left * (p_wait ->> 'seconds')::real
-          )
-        )
-    end,
-    'wait', p_wait,
-    'current_url', case when p_job.status = 'processing' then p_state.current_url end
-  );
+  return least(99, 100 * v_ended / greatest(least(v_known, p_max_pages), 1));
 end
 $$;
 
-comment on function silkline.page_counts(silkline.states, silkline.jobs, jsonb) is
-  'The counters of a crawl, its speed, what it waits for, and the time left.';
+comment on function silkline.percent_done(silkline.states, integer) is
+  'How much of a running job is done, in percent.';
 
-revoke execute on function silkline.page_counts(silkline.states, silkline.jobs, jsonb)
+revoke execute on function silkline.percent_done(silkline.states, integer)
   from public, anon, authenticated;
-grant execute on function silkline.page_counts(silkline.states, silkline.jobs, jsonb)
-  to authenticated, service_role;
+
+-- How long until the next pending URL of a job is due; 0 if one is due already. Null if all of
+-- them are new and none may begin, because the budget is spent but may still get refunds.
+create function silkline.next_task_in_seconds(p_job_id uuid, p_may_begin boolean)
+  returns double precision
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_next_at constant timestamptz := least(
+    (
+      select min(next.next_run_at)
+      from silkline.tasks as next
+      where p_may_begin
+        and next.job_id = p_job_id
+        and next.status = 'pending'
+        and next.crashes = 0
+        and next.attempts = 0
+    ),
+    (
+      select min(again.next_run_at)
+      from silkline.tasks as again
+      where again.job_id = p_job_id
+        and again.status = 'pending'
+        and again.crashes = 0
+        and again.attempts > 0
+    ),
+    (
+      select min(suspect.next_run_at)
+      from silkline.tasks as suspect
+      where suspect.job_id = p_job_id
+        and suspect.status = 'pending'
+        and suspect.crashes > 0
+    )
+  );
+begin
+  return case
+    when v_next_at is not null then greatest(0, extract(epoch from v_next_at - now()))
+  end;
+end
+$$;
+
+comment on function silkline.next_task_in_seconds(uuid, boolean) is
+  'Seconds until the next pending URL of a job is due.';
+
+revoke execute on function silkline.next_task_in_seconds(uuid, boolean)
+  from public, anon, authenticated;
 
 -- What a job waits for, so that it does not look stuck: its start time, the backoff of its host,
 -- the next retry of a URL, or the delay between two requests. Null if it does not wait, or too
@@ -119,8 +157,8 @@ begin
   v_delay_seconds := greatest(
     -- In the payload of a plugin it may be anything.
     case
-      when jsonb_typeof(p_job.payload -> 'delay_seconds') = 'number'
-        then (p_job.payload ->> 'delay_seconds')::real
+      when (p_job.payload -> 'delay_seconds') between '0' and '86400'
+        then (p_job.payload -> 'delay_seconds')::real
     end,
     case when p_job.payload @> '{"obey_robots": true}' then v_delay_seconds end
   );
@@ -138,12 +176,11 @@ comment on function silkline.current_wait(silkline.jobs, silkline.states) is
 revoke execute on function silkline.current_wait(silkline.jobs, silkline.states)
   from public, anon, authenticated;
 
--- definer because users may not read crawl_hosts
 create function silkline.own_job_wait(p_job_id uuid)
   returns jsonb
   language plpgsql
   stable
-  security definer
+  security invoker
   set search_path = ''
 as $$
 declare
@@ -161,10 +198,10 @@ comment on function silkline.own_job_wait(uuid) is
   'What a job of the caller waits for, and until when; or null.';
 
 revoke execute on function silkline.own_job_wait(uuid) from public, anon, authenticated;
-grant execute on function silkline.own_job_wait(uuid) to authenticated, service_role;
 
--- One job, for a screen. seq and event_seq order it relative to live messages.
-create function public.crawl_progress(p_job_id uuid)
+-- Counters for a screen. URLs beyond the budget take no time, because they end as skipped. The
+-- time left is unknown while a job waits; a delay between requests is a lower bound for it.
+create function silkline.page_counts(p_job silkline.jobs, p_state silkline.states)
   returns jsonb
   language plpgsql
   stable
@@ -172,48 +209,110 @@ create function public.crawl_progress(p_job_id uuid)
   set search_path = ''
 as $$
 declare
-  v_progress jsonb;
+  v_wait constant jsonb := silkline.current_wait(p_job, p_state);
+  v_left constant bigint := p_state.total_in_progress::bigint + least(
+    p_state.total_pending,
+    silkline.page_budget(p_job.payload)::bigint - p_state.pages_spent
+  );
 begin
-  select
-    jsonb_build_object(
-      'job_id', job.id,
-      'kind', job.kind,
-      'status', job.status,
-      'is_saving', job.lease_check_at is not null and job.status <> 'processing',
-      'host', job.host,
-      'url', coalesce(job.payload ->> 'url', job.payload #>> '{urls,0}'),
-      'source_id', job.source_id,
-      'priority', job.priority,
-      'progress_percentage', job.progress_percentage,
-      'attempt', job.attempt,
-      'retry_count', job.retry_count,
-      'max_retries', job.max_retries,
-      'running_seconds', round(job.running_seconds::numeric, 1),
-      'run_after', job.run_after,
-      'error_code', job.error_code,
-      'error_message', job.error_message,
-      'result', job.result,
-      'created_at', job.created_at,
-      'started_at', job.started_at,
-      'completed_at', job.completed_at,
-      'last_heartbeat', job.last_heartbeat,
-      'checkpoint_at', state.checkpoint_at,
-      'event_seq', job.event_seq,
-      'now', now()
-    ) || silkline.page_counts(state, job, silkline.own_job_wait(job.id))
-  into v_progress
-  from silkline.jobs as job
-  join silkline.states as state
-    on state.job_id = job.id
-  where job.id = p_job_id;
+  return jsonb_build_object(
+    'seq', p_state.seq,
+    'progress_percentage', p_job.progress_percentage,
+    'pages_done', p_state.total_done,
+    'pages_failed', p_state.total_error,
+    'pages_skipped', p_state.total_skipped,
+    'pages_pending', p_state.total_pending,
+    'pages_in_progress', p_state.total_in_progress,
+    'pages_new', p_state.pages_new,
+    'pages_changed', p_state.pages_changed,
+    'pages_unchanged', p_state.pages_unchanged,
+    'links_refused', p_state.links_refused,
+    'bytes', p_state.total_bytes,
+    'pages_per_second', round(p_state.pages_per_second::numeric, 2),
+    'eta_seconds', case
+      when p_job.status = 'processing'
+        and p_state.pages_per_second > 0.01
+        and coalesce(v_wait ->> 'reason', 'delay') = 'delay'
+        then ceil(
+          greatest(
+            v_left / p_state.pages_per_second,
+            v_left * (v_wait -> 'seconds')::real
+          )
+        )
+    end,
+    'wait', v_wait,
+    'current_url', case when p_job.status = 'processing' then p_state.current_url end
+  );
+end
+$$;
 
-  if v_progress is null then
-    raise sqlstate 'PT404' using
-      message = format('there is no job %s', coalesce(p_job_id::text, 'null')),
-      hint = 'It may have been deleted, or it may belong to another user.';
-  end if;
+comment on function silkline.page_counts(silkline.jobs, silkline.states) is
+  'The counters of a crawl, its speed, what it waits for, and the time left.';
 
-  return v_progress;
+revoke execute on function silkline.page_counts(silkline.jobs, silkline.states)
+  from public, anon, authenticated;
+
+-- One job of the caller, for a screen. seq and event_seq order it relative to live messages.
+-- definer because users may not read crawl_hosts, nor every column of jobs and states
+create function silkline.job_progress(p_job_id uuid)
+  returns jsonb
+  language plpgsql
+  stable
+  security definer
+  set search_path = ''
+as $$
+declare
+  v_job constant silkline.jobs := silkline.own_job(p_job_id);
+  v_state silkline.states;
+begin
+  select state.*
+  into v_state
+  from silkline.states as state
+  where state.job_id = v_job.id;
+
+  return jsonb_build_object(
+    'job_id', v_job.id,
+    'kind', v_job.kind,
+    'status', v_job.status,
+    'is_saving', v_job.lease_check_at is not null and v_job.status <> 'processing',
+    'host', v_job.host,
+    'url', coalesce(v_job.payload ->> 'url', v_job.payload #>> '{urls,0}'),
+    'source_id', v_job.source_id,
+    'priority', v_job.priority,
+    'attempt', v_job.attempt,
+    'retry_count', v_job.retry_count,
+    'max_retries', v_job.max_retries,
+    'running_seconds', round(v_job.running_seconds::numeric, 1),
+    'run_after', v_job.run_after,
+    'error_code', v_job.error_code,
+    'error_message', v_job.error_message,
+    'result', v_job.result,
+    'created_at', v_job.created_at,
+    'started_at', v_job.started_at,
+    'completed_at', v_job.completed_at,
+    'last_heartbeat', v_job.last_heartbeat,
+    'checkpoint_at', v_state.checkpoint_at,
+    'event_seq', v_job.event_seq,
+    'now', now()
+  ) || silkline.page_counts(v_job, v_state);
+end
+$$;
+
+comment on function silkline.job_progress(uuid) is
+  'A snapshot of a job of the caller, for a screen.';
+
+revoke execute on function silkline.job_progress(uuid) from public, anon, authenticated;
+grant execute on function silkline.job_progress(uuid) to authenticated, service_role;
+
+create function public.crawl_progress(p_job_id uuid)
+  returns jsonb
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return silkline.job_progress(p_job_id);
 end
 $$;
 

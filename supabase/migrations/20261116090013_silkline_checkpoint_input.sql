@@ -1,9 +1,11 @@
--- How a checkpoint checks its batch, and stores pages and facts about hosts. These functions run
--- inside checkpoint_crawl_job, which holds the lock of the job.
+-- How a checkpoint checks its batch, and stores what is not part of the frontier: pages, and facts
+-- about hosts. These functions run inside checkpoint_crawl_job, which holds the lock of the job.
 
--- Refuse a batch of the wrong shape.
+-- Refuse a batch of the wrong shape; returns its number. The paths find what is wrong without
+-- copying the parts of a batch, which may have a megabyte. Numbers are compared as numbers: a cast
+-- would copy any text into its error message.
 create function silkline.check_batch(p_batch jsonb, p_want integer)
-  returns void
+  returns integer
   language plpgsql
   immutable
   security invoker
@@ -24,61 +26,171 @@ begin
       hint = 'Send at least {"seq": 1}.';
   end if;
 
-  select
-    case
-      when entry.key not in (
+  select rule.error
+  into v_error
+  from (
+    values
+      (
+        'strict $.current_url ? (@.type() != "string" && @.type() != "null")'::jsonpath,
+        'current_url must be a string'
+      ),
+      (
+        'strict $.finished ? (@.type() != "array" || @.size() > 5000)',
+        'finished must be a list of at most 5000 entries'
+      ),
+      (
+        'strict $.retried ? (@.type() != "array" || @.size() > 5000)',
+        'retried must be a list of at most 5000 entries'
+      ),
+      (
+        'strict $.discovered ? (@.type() != "array" || @.size() > 50000)',
+        'discovered must be a list of at most 50000 entries'
+      ),
+      (
+        'strict $.hosts ? (@.type() != "array" || @.size() > 5000)',
+        'hosts must be a list of at most 5000 entries'
+      ),
+      (
+        'strict $.want_hosts ? (@.type() != "array" || @.size() > 5000)',
+        'want_hosts must be a list of at most 5000 entries'
+      ),
+      (
+        'strict $.want_links ? (@.type() != "array" || @.size() > 500)',
+        'want_links must be a list of at most 500 entries'
+      ),
+      (
+        'strict $.redirected_starts ? (@.type() != "array" || @.size() > 100)',
+        'redirected_starts must be a list of at most 100 entries'
+      ),
+      (
+        'strict $.want_links[*] ? (@.type() != "string")',
+        'want_links may contain only URL keys'
+      ),
+      (
+        'strict $.refused ? (@.type() != "object")',
+        'refused must be an object'
+      ),
+      (
+        'strict $.refused.keyvalue() ? (
+          @.key != "out_of_scope" && @.key != "excluded" && @.key != "invalid_url"
+        )',
+        'refused may contain only out_of_scope, excluded and invalid_url'
+      ),
+      (
+        'strict $.refused.keyvalue().value ? (
+          !(@.type() == "number" && @ >= 0 && @ <= 1000000000 && @.floor() == @)
+        )',
+        'refused may contain only whole numbers from 0 to 1000000000'
+      ),
+      (
+        '$.finished[*] ? (
+          !(@.status == "done" || @.status == "error" || @.status == "skipped")
+        )',
+        'the status of a finished URL must be done, error or skipped'
+      ),
+      (
+        '$.finished[*].http_status ? (
+          @.type() != "null" && (@ < 0 || @ > 999 || @.type() != "number")
+        )',
+        'the http_status of a finished URL must be a number from 0 to 999'
+      ),
+      (
+        '$.finished[*].page.http_status ? (
+          @.type() != "null" && (@ < 0 || @ > 999 || @.type() != "number")
+        )',
+        'the http_status of a page must be a number from 0 to 999'
+      ),
+      (
+        '$.finished[*].bytes ? (
+          @.type() != "null" && (@ < 0 || @ > 10000000000 || @.type() != "number")
+        )',
+        'the bytes of a finished URL must be a number from 0 to 10000000000'
+      ),
+      (
+        '$.retried[*].after_seconds ? (
+          @.type() != "null" && (@ < -1000000 || @ > 1000000 || @.type() != "number")
+        )',
+        'after_seconds must be a number, at most 1000000'
+      ),
+      (
+        '$.retried[*].http_status ? (
+          @.type() != "null" && (@ < 0 || @ > 999 || @.type() != "number")
+        )',
+        'the http_status of a retried URL must be a number from 0 to 999'
+      ),
+      (
+        '$.discovered[*].depth ? (@ < 0 || @ > 1000 || @.type() != "number")',
+        'the depth of a discovered URL must be a number from 0 to 1000'
+      ),
+      (
+        '$.hosts[*] ? (!(@.host.type() == "string"))',
+        'each of hosts must name its host'
+      ),
+      (
+        '$.hosts[*].robots_status ? (
+          @.type() != "null" && (@ < 0 || @ > 999 || @.type() != "number")
+        )',
+        'robots_status must be a number from 0 to 999'
+      ),
+      (
+        '$.hosts[*].crawl_delay_seconds ? (
+          @.type() != "null" && (@ < 0 || @ > 3600 || @.type() != "number")
+        )',
+        'crawl_delay_seconds must be a number from 0 to 3600'
+      ),
+      (
+        '$.hosts[*].backoff_seconds ? (
+          @.type() != "null" && (@ < 0 || @ > 1000000 || @.type() != "number")
+        )',
+        'backoff_seconds must be a number from 0 to 1000000'
+      ),
+      (
+        '$.hosts[*].error_streak ? (
+          @.type() != "null" && (@ < 0 || @ > 1000000000 || @.type() != "number")
+        )',
+        'error_streak must be a number from 0 to 1000000000'
+      )
+  ) as rule (path, error)
+  where jsonb_path_exists(p_batch, rule.path, silent => true)
+  limit 1;
+
+  v_error := coalesce(
+    (
+      select format('unknown key %I in p_batch', left(entry.key, 100))
+      from jsonb_object_keys(p_batch) as entry (key)
+      where entry.key not in (
         'seq',
         'finished',
         'retried',
         'discovered',
+        'refused',
         'hosts',
         'want_hosts',
         'want_links',
         'redirected_starts',
         'current_url'
       )
-        then format('unknown key %I in p_batch', left(entry.key, 100))
-      when entry.key = 'current_url'
-        then case
-          when jsonb_typeof(entry.value) not in ('string', 'null')
-            then 'current_url must be a string'
-        end
-      when entry.key = 'seq' then null
-      when jsonb_typeof(entry.value) <> 'array'
-        then format('%s must be a list', entry.key)
-      when entry.key = 'finished'
-        and jsonb_path_exists(
-          entry.value,
-          '$[*] ? (!(@.status == "done" || @.status == "error" || @.status == "skipped"))'
-        )
-        then 'the status of a finished URL must be done, error or skipped'
-      when entry.key = 'want_links'
-        and jsonb_path_exists(entry.value, 'strict $[*] ? (@.type() != "string")')
-        then 'want_links may contain only URL keys'
-      when entry.key = 'redirected_starts' and exists (
-        select
-        from jsonb_array_elements(entry.value) as start
-        where jsonb_typeof(start) <> 'string'
-          or start #>> '{}' !~* '^https?://[^[:space:]]+$'
-          or length(start #>> '{}') > 4096
-      )
-        then 'redirected_starts may contain only URLs'
-      when jsonb_array_length(entry.value)
-        > case entry.key
-          when 'discovered' then 50000
-          when 'redirected_starts' then 100
-          when 'want_links' then 500
-          else 5000
-        end
-        then format('%s has too many entries: %s', entry.key, jsonb_array_length(entry.value))
-    end
-  into v_error
-  from jsonb_each(p_batch) as entry
-  order by 1 nulls last
-  limit 1;
+      limit 1
+    ),
+    v_error
+  );
 
-  if v_error is null and coalesce((p_batch ->> 'seq') !~ '^[1-9][0-9]{0,8}$', true) then
+  if v_error is null and jsonb_path_exists(
+    p_batch,
+    'strict $.seq ? (@.type() == "number" && @ >= 1 && @ <= 999999999 && @.floor() == @)',
+    silent => true
+  ) is not true then
     v_error := 'seq must be a positive whole number';
+  end if;
+
+  if v_error is null and p_batch ? 'redirected_starts' and exists (
+    select
+    from jsonb_array_elements(p_batch -> 'redirected_starts') as start
+    where jsonb_typeof(start) <> 'string'
+      or start #>> '{}' !~* '^https?://[^[:space:]]+$'
+      or length(start #>> '{}') > 4096
+  ) then
+    v_error := 'redirected_starts may contain only URLs';
   end if;
 
   if v_error is not null then
@@ -86,11 +198,13 @@ begin
       message = v_error,
       hint = 'See the keys of a batch in docs/reference/checkpoint.md.';
   end if;
+
+  return (p_batch -> 'seq')::integer;
 end
 $$;
 
 comment on function silkline.check_batch(jsonb, integer) is
-  'Raise unless this is a valid batch of a checkpoint.';
+  'Raise unless this is a valid batch of a checkpoint; returns its number.';
 
 revoke execute on function silkline.check_batch(jsonb, integer) from public, anon, authenticated;
 
@@ -104,7 +218,7 @@ create function silkline.merge_starts(p_known jsonb, p_reported jsonb)
 as $$
 begin
   return (
-    select jsonb_agg(start.url order by start.nth)
+    select coalesce(jsonb_agg(start.url order by start.nth), '[]')
     from (
       select listed.url, min(listed.nth) as nth
       from jsonb_array_elements_text(p_known || p_reported) with ordinality as listed (url, nth)
@@ -121,38 +235,28 @@ comment on function silkline.merge_starts(jsonb, jsonb) is
 
 revoke execute on function silkline.merge_starts(jsonb, jsonb) from public, anon, authenticated;
 
--- How many pages a job may fetch. The payload of a plugin need not say.
-create function silkline.page_budget(p_payload jsonb)
-  returns integer
-  language plpgsql
-  immutable
-  security invoker
-  set search_path = ''
-as $$
-begin
-  return case
-    when jsonb_typeof(p_payload -> 'max_pages') = 'number'
-      then least(greatest((p_payload ->> 'max_pages')::numeric, 1), 2147483647)::integer
-    else 2147483647
-  end;
-end
-$$;
-
-comment on function silkline.page_budget(jsonb) is
-  'The page budget of a payload.';
-
-revoke execute on function silkline.page_budget(jsonb) from public, anon, authenticated;
-grant execute on function silkline.page_budget(jsonb) to authenticated, service_role;
-
--- Store the pages of URLs that this lease holds, except copies. A page whose content has not
--- changed gets no new version: its last_seen_at moves, and its links and metadata are replaced by
--- those that were sent (a 304 sends none). Returns the page of each URL, and how it changed.
+-- Store the pages of the finished URLs that this lease holds, except copies. A page whose content has
+-- not changed gets no new version: its last_seen_at moves, and its links and metadata are replaced by
+-- those that were sent (a 304 sends none). Returns these URLs, each once, with their pages, so that a
+-- batch of a megabyte is read once.
 create function silkline.save_pages(
   p_job silkline.jobs,
   p_finished jsonb,
   p_copies uuid[]
 )
-  returns table (url_key uuid, page_id bigint, change text)
+  returns table (
+    place tid,
+    status text,
+    skip_reason text,
+    error text,
+    http_status smallint,
+    bytes bigint,
+    unfetched boolean,
+    not_modified boolean,
+    is_copy boolean,
+    page_id bigint,
+    change text
+  )
   language plpgsql
   volatile
   security invoker
@@ -164,87 +268,129 @@ begin
   perform silkline.lock('source', format('%s %s', p_job.owner_id, p_job.source_id));
 
   return query
-    with sent as materialized (
-      select distinct on (task.url_key)
-        task.url_key,
-        coalesce(finished.not_modified, false) as not_modified,
-        page.*,
-        latest.id as latest_id,
+    with held as materialized (
+      -- Without the pages, which would be copied with each row. Sorted by key, so that
+      -- neighbouring rows go into the indexes together.
+      select distinct on (sent.url_key)
+        sent.*,
+        task.place,
+        sent.url_key = any (p_copies) as is_copy,
+        sent.nth - 1 as index
+      from rows from (
+        jsonb_to_recordset(p_finished) as (
+          url_key uuid,
+          status text,
+          skip_reason text,
+          error text,
+          http_status smallint,
+          bytes bigint,
+          unfetched boolean,
+          not_modified boolean
+        )
+      ) with ordinality as sent (
+        url_key,
+        status,
+        skip_reason,
+        error,
+        http_status,
+        bytes,
+        unfetched,
+        not_modified,
+        nth
+      )
+      -- lateral and limit: see silkline.describe_tasks
+      cross join lateral (
+        select leased.ctid as place
+        from silkline.tasks as leased
+        where leased.job_id = p_job.id
+          and leased.url_key = sent.url_key
+          and leased.status = 'in_progress'
+          and leased.lease_token = p_job.lease_token
+        limit 1
+      ) as task
+      order by sent.url_key
+    ),
+    sent as materialized (
+      select
+        held.url_key,
+        held.index,
+        held.not_modified is true as not_modified,
+        latest.place as latest_place,
         latest.version as latest_version,
-        latest.content_hash as latest_hash
-      from jsonb_to_recordset(p_finished) as finished (
-        url_key uuid,
-        not_modified boolean,
-        page jsonb
-      )
-      join silkline.tasks as task
-        on task.job_id = p_job.id
-        and task.url_key = finished.url_key
-        and task.status = 'in_progress'
-        and task.lease_token = p_job.lease_token
-      cross join lateral jsonb_to_record(coalesce(finished.page, '{}')) as page (
-        url text,
-        http_status smallint,
-        content_hash text,
-        title text,
-        markdown text,
-        links jsonb,
-        metadata jsonb,
-        etag text,
-        last_modified text,
-        extractor text,
-        extractor_version text
-      )
-      -- lateral and limit: see silkline.tasks_of_batch
+        held.not_modified is true or latest.content_hash = page.content_hash as is_unchanged
+      from held
+      cross join lateral (
+        select
+          jsonb_typeof(p_finished #> array[held.index::text, 'page']) as type,
+          p_finished #>> array[held.index::text, 'page', 'content_hash'] as content_hash
+      ) as page
       left join lateral (
         select
-          known.id,
+          known.ctid as place,
           known.version,
           known.content_hash
         from public.crawl_pages as known
         where known.owner_id = p_job.owner_id
           and known.source_id = p_job.source_id
-          and known.url_key = finished.url_key
+          and known.url_key = held.url_key
           and known.is_latest
         limit 1
       ) as latest
         on true
-      where (finished.page is not null or finished.not_modified)
-        and finished.url_key <> all (p_copies)
+      where not held.is_copy
+        and (page.type <> 'null' or held.not_modified)
     ),
+    -- By ctid: one read per page under every plan, even if the table was empty when it was made.
     seen_again as (
       update public.crawl_pages as latest
       set
         last_seen_at = now(),
-        etag = coalesce(sent.etag, latest.etag),
-        last_modified = coalesce(sent.last_modified, latest.last_modified),
+        etag = coalesce(again.etag, latest.etag),
+        last_modified = coalesce(again.last_modified, latest.last_modified),
         http_status = case
-          when sent.not_modified then latest.http_status
-          else sent.http_status
+          when again.not_modified then latest.http_status
+          else again.http_status
         end,
-        title = case when sent.not_modified then latest.title else sent.title end,
-        links = case when sent.not_modified then latest.links else coalesce(sent.links, '[]') end,
+        title = case when again.not_modified then latest.title else again.title end,
+        links = case when again.not_modified then latest.links else coalesce(again.links, '[]') end,
         metadata = case
-          when sent.not_modified then latest.metadata
-          else coalesce(sent.metadata, '{}')
+          when again.not_modified then latest.metadata
+          else coalesce(again.metadata, '{}')
         end,
-        extractor = case when sent.not_modified then latest.extractor else sent.extractor end,
+        extractor = case when again.not_modified then latest.extractor else again.extractor end,
         extractor_version = case
-          when sent.not_modified then latest.extractor_version
-          else sent.extractor_version
+          when again.not_modified then latest.extractor_version
+          else again.extractor_version
         end
-      from sent
-      where latest.id = sent.latest_id
-        and (sent.not_modified or sent.content_hash = sent.latest_hash)
+      from (
+        select
+          sent.latest_place,
+          sent.not_modified,
+          page.*
+        from sent
+        cross join lateral jsonb_to_record(
+          coalesce(p_finished #> array[sent.index::text, 'page'], '{}')
+        ) as page (
+          http_status smallint,
+          title text,
+          links jsonb,
+          metadata jsonb,
+          etag text,
+          last_modified text,
+          extractor text,
+          extractor_version text
+        )
+        where sent.is_unchanged
+      ) as again
+      where latest.ctid = again.latest_place
       returning latest.url_key, latest.id
     ),
     outdated as (
       update public.crawl_pages as latest
       set is_latest = false
       from sent
-      where latest.id = sent.latest_id
-        and not sent.not_modified
-        and sent.content_hash is distinct from sent.latest_hash
+      where latest.ctid = sent.latest_place
+        and sent.is_unchanged is not true
       returning latest.id
     ),
     saved as (
@@ -270,52 +416,154 @@ begin
         p_job.user_id,
         p_job.source_id,
         sent.url_key,
-        sent.url,
+        page.url,
         coalesce(sent.latest_version, 0) + 1,
         p_job.id,
-        sent.http_status,
-        sent.content_hash,
-        sent.title,
-        sent.markdown,
-        coalesce(sent.links, '[]'),
-        coalesce(sent.metadata, '{}'),
-        sent.etag,
-        sent.last_modified,
-        sent.extractor,
-        sent.extractor_version
+        page.http_status,
+        page.content_hash,
+        page.title,
+        page.markdown,
+        coalesce(page.links, '[]'),
+        coalesce(page.metadata, '{}'),
+        page.etag,
+        page.last_modified,
+        page.extractor,
+        page.extractor_version
       from sent
+      cross join lateral jsonb_to_record(
+        p_finished #> array[sent.index::text, 'page']
+      ) as page (
+        url text,
+        http_status smallint,
+        content_hash text,
+        title text,
+        markdown text,
+        links jsonb,
+        metadata jsonb,
+        etag text,
+        last_modified text,
+        extractor text,
+        extractor_version text
+      )
       -- Reads outdated, so that the old version stops being the latest before the new one is
       -- inserted.
-      where not sent.not_modified
-        and (sent.latest_id is null or sent.content_hash is distinct from sent.latest_hash)
+      where sent.is_unchanged is not true
         and (select count(*) from outdated) >= 0
       returning crawl_pages.url_key, crawl_pages.id, crawl_pages.version
+    ),
+    page as (
+      select
+        saved.url_key,
+        saved.id,
+        case saved.version when 1 then 'new' else 'changed' end as change
+      from saved
+      union all
+      select seen_again.url_key, seen_again.id, 'unchanged'
+      from seen_again
     )
-    select saved.url_key, saved.id, case saved.version when 1 then 'new' else 'changed' end
-    from saved
-    union all
-    select seen_again.url_key, seen_again.id, 'unchanged'
-    from seen_again;
+    select
+      held.place,
+      held.status,
+      held.skip_reason,
+      held.error,
+      held.http_status,
+      held.bytes,
+      held.unfetched,
+      held.not_modified,
+      held.is_copy,
+      page.id,
+      page.change
+    from held
+    left join page
+      on page.url_key = held.url_key;
 end
 $$;
 
 comment on function silkline.save_pages(silkline.jobs, jsonb, uuid[]) is
-  'Store the pages of a checkpoint as versions.';
+  'Store the pages of a checkpoint as versions; returns the finished URLs with their pages.';
 
 revoke execute on function silkline.save_pages(silkline.jobs, jsonb, uuid[])
   from public, anon, authenticated;
 
+-- The facts that a worker with the limited key may write under a lease: those about the hosts of
+-- the job's URLs, without their port and a leading www., and about subdomains of these. Other hosts
+-- of the same registrable domain are left out: which suffixes are public is not known here, and on
+-- github.io the neighbours of a host belong to others.
+create function silkline.facts_about_own_hosts(p_job silkline.jobs, p_hosts jsonb)
+  returns jsonb
+  language plpgsql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return (
+    with own as (
+      select distinct regexp_replace(lower(named.host), '^www[.]|:[0-9]+$', '', 'g') as host
+      from (
+        select p_job.host
+        union all
+        select split_part(p_job.payload ->> 'url', '/', 3)
+        union all
+        select split_part(listed.url, '/', 3)
+        from jsonb_array_elements_text(
+          case jsonb_typeof(p_job.payload -> 'urls') when 'array' then p_job.payload -> 'urls' end
+        ) as listed (url)
+      ) as named
+      where named.host <> ''
+    ),
+    fact as materialized (
+      select
+        listed.value,
+        listed.nth,
+        string_to_array(
+          regexp_replace(lower(listed.value ->> 'host'), ':[0-9]+$', ''),
+          '.'
+        ) as labels
+      from jsonb_array_elements(p_hosts) with ordinality as listed (value, nth)
+      where length(listed.value ->> 'host') <= 300
+    )
+    select coalesce(jsonb_agg(fact.value order by fact.nth), '[]')
+    from fact
+    where fact.nth in (
+      select named.nth
+      from fact as named
+      cross join lateral generate_subscripts(named.labels, 1) as first (label)
+      join own
+        on own.host = array_to_string(named.labels[first.label:], '.')
+    )
+  );
+end
+$$;
+
+comment on function silkline.facts_about_own_hosts(silkline.jobs, jsonb) is
+  'The facts of a batch that are about hosts of its job.';
+
+revoke execute on function silkline.facts_about_own_hosts(silkline.jobs, jsonb)
+  from public, anon, authenticated;
+
 -- Share what a crawl learned about hosts with all other crawls. Values that are not sent stay as
 -- they are stored, with one exception: a robots_status replaces robots_txt and the crawl delay,
--- by null if they are missing. backoff_seconds 0 ends a backoff.
-create function silkline.save_hosts(p_hosts jsonb)
+-- by null if they are missing. backoff_seconds 0 ends a backoff. From a worker with the limited
+-- key, facts about hosts that are not of its job are ignored.
+create function silkline.save_hosts(p_job silkline.jobs, p_batch jsonb)
   returns void
   language plpgsql
   volatile
   security invoker
   set search_path = ''
 as $$
+declare
+  v_hosts jsonb := p_batch -> 'hosts';
 begin
+  if v_hosts is null then
+    return;
+  end if;
+
+  if not silkline.is_service() then
+    v_hosts := silkline.facts_about_own_hosts(p_job, v_hosts);
+  end if;
+
   insert into public.crawl_hosts as host (
     host,
     robots_txt,
@@ -334,7 +582,7 @@ begin
     fact.crawl_delay_seconds,
     case
       when fact.backoff_seconds is not null
-        then now() + make_interval(secs => least(greatest(fact.backoff_seconds, 0), 86400))
+        then now() + make_interval(secs => least(fact.backoff_seconds, 86400))
     end,
     fact.error_streak,
     left(fact.last_error, 2000)
@@ -356,7 +604,7 @@ begin
       (array_agg(sent.last_error order by sent.nth desc)
         filter (where sent.last_error is not null))[1] as last_error
     from rows from (
-      jsonb_to_recordset(p_hosts) as (
+      jsonb_to_recordset(v_hosts) as (
         host text,
         robots_txt text,
         robots_status smallint,
@@ -399,7 +647,8 @@ begin
 end
 $$;
 
-comment on function silkline.save_hosts(jsonb) is
+comment on function silkline.save_hosts(silkline.jobs, jsonb) is
   'Store what a crawl learned about hosts.';
 
-revoke execute on function silkline.save_hosts(jsonb) from public, anon, authenticated;
+revoke execute on function silkline.save_hosts(silkline.jobs, jsonb)
+  from public, anon, authenticated;

@@ -1,35 +1,49 @@
--- What a checkpoint returns: the next URLs, the links of stored pages, facts about hosts. These
--- functions run inside checkpoint_crawl_job, which holds the lock of the job.
+-- What a checkpoint returns: the next URLs, the links of stored pages, facts about hosts, and the
+-- progress that is also sent live. These functions run inside checkpoint_crawl_job, which holds the
+-- lock of the job.
 
 -- Lease URLs, in the order they were found; retries when they are due. The first fetch of a URL
 -- counts against the budget here. Suspects of a crash come last, each alone; they have been
 -- counted already.
 create function silkline.lease_tasks(
   p_job silkline.jobs,
+  p_state silkline.states,
   p_seq integer,
   p_want integer,
-  p_budget integer,
-  p_in_progress integer
+  out keys uuid[],
+  out counts silkline.task_counts
 )
-  returns table (leased integer, spent integer)
   language plpgsql
   volatile
   security invoker
   set search_path = ''
 as $$
 declare
-  v_leased integer := 0;
-  v_spent integer := 0;
+  v_budget constant integer := greatest(
+    silkline.page_budget(p_job.payload) - p_state.pages_spent,
+    0
+  );
 begin
   -- While a suspect is leased alone, nothing else is leased.
-  if p_in_progress = 1 and exists (
+  if p_state.total_in_progress = 1 and exists (
     select
     from silkline.tasks as suspect
     where suspect.job_id = p_job.id
       and suspect.status = 'in_progress'
       and suspect.crashes > 0
   ) then
-    return query select 0, 0;
+    return;
+  end if;
+
+  -- Nor while URLs beyond the budget have to be skipped: a retry in flight would stop that.
+  if v_budget = 0 and p_state.total_in_progress = 0 and exists (
+    select
+    from silkline.tasks as unpaid
+    where unpaid.job_id = p_job.id
+      and unpaid.status = 'pending'
+      and unpaid.crashes = 0
+      and unpaid.attempts = 0
+  ) then
     return;
   end if;
 
@@ -55,7 +69,7 @@ begin
               and next.attempts = 0
               and next.next_run_at <= now()
             order by next.next_run_at
-            limit least(p_want, p_budget)
+            limit least(p_want, v_budget)
           )
           union all
           (
@@ -74,48 +88,80 @@ begin
         limit p_want
       )
     )
-    returning task.attempts
+    returning task.url_key, task.attempts
   )
-  select count(*), count(*) filter (where handed_out.attempts = 1)
-  into v_leased, v_spent
+  select
+    array_agg(handed_out.url_key),
+    count(*) filter (where handed_out.attempts = 1)
+  into
+    keys,
+    counts.spent
   from handed_out;
 
-  if v_leased = 0 and p_in_progress = 0 and p_want > 0 then
+  if keys is null and p_state.total_in_progress = 0 then
     update silkline.tasks as task
     set
       status = 'in_progress',
       lease_token = p_job.lease_token,
       lease_seq = p_seq,
       attempts = least(task.attempts + 1, 32767)
-    where task.job_id = p_job.id
-      and task.url_key = (
-        select suspect.url_key
-        from silkline.tasks as suspect
-        where suspect.job_id = p_job.id
-          and suspect.status = 'pending'
-          and suspect.crashes > 0
-          and suspect.next_run_at <= now()
-        order by suspect.next_run_at
-        limit 1
-      );
-    get diagnostics v_leased = row_count;
+    where task.ctid = (
+      select suspect.ctid
+      from silkline.tasks as suspect
+      where suspect.job_id = p_job.id
+        and suspect.status = 'pending'
+        and suspect.crashes > 0
+        and suspect.next_run_at <= now()
+      order by suspect.next_run_at
+      limit 1
+    )
+    returning array[task.url_key] into keys;
   end if;
 
-  return query select v_leased, v_spent;
+  counts.in_progress := cardinality(keys);
+  counts.pending := - cardinality(keys);
 end
 $$;
 
-comment on function silkline.lease_tasks(silkline.jobs, integer, integer, integer, integer) is
+comment on function silkline.lease_tasks(
+  silkline.jobs, silkline.states, integer, integer
+) is
   'Lease the next URLs of a job to its worker.';
 
-revoke execute
-  on function silkline.lease_tasks(silkline.jobs, integer, integer, integer, integer)
+revoke execute on function silkline.lease_tasks(
+  silkline.jobs, silkline.states, integer, integer
+) from public, anon, authenticated;
+
+-- The URLs that a batch leased and that are still in flight.
+create function silkline.tasks_of_batch(p_job silkline.jobs, p_seq integer)
+  returns uuid[]
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return (
+    select array_agg(task.url_key)
+    from silkline.tasks as task
+    where task.job_id = p_job.id
+      and task.status = 'in_progress'
+      and task.lease_token = p_job.lease_token
+      and task.lease_seq = p_seq
+  );
+end
+$$;
+
+comment on function silkline.tasks_of_batch(silkline.jobs, integer) is
+  'The keys of the URLs that a checkpoint leased; null if there are none.';
+
+revoke execute on function silkline.tasks_of_batch(silkline.jobs, integer)
   from public, anon, authenticated;
 
--- The URLs that one batch leased and that are still in flight. Each comes with the validators of
--- its stored page, so that the crawl can send a conditional request, and with the options that
--- page was made with: under other options its validators must not be used.
-create function silkline.tasks_of_batch(p_job silkline.jobs, p_seq integer)
+-- Leased URLs, as an answer lists them. Each comes with the validators of its stored page, so that
+-- the crawl can send a conditional request, and with the options that page was made with: under
+-- other options its validators must not be used.
+create function silkline.describe_tasks(p_job silkline.jobs, p_keys uuid[])
   returns jsonb
   language plpgsql
   stable
@@ -127,7 +173,7 @@ begin
     select coalesce(
       jsonb_agg(
         jsonb_build_object(
-          'url_key', task.url_key,
+          'url_key', leased.url_key,
           'url', task.url,
           'depth', task.depth,
           'attempts', task.attempts,
@@ -135,13 +181,23 @@ begin
           'last_modified', page.last_modified,
           'made_with', page.made_with
         )
-        order by task.depth, task.url_key
+        order by task.depth, leased.url_key
       ),
       '[]'
     )
-    from silkline.tasks as task
-    -- lateral and limit: one probe of the unique index per URL, even if the table was small when
-    -- the plan was made.
+    from unnest(p_keys) as leased (url_key)
+    -- lateral and limit: one probe of a unique index per URL, even if the table was small when the
+    -- plan was made.
+    cross join lateral (
+      select
+        known.url,
+        known.depth,
+        known.attempts
+      from silkline.tasks as known
+      where known.job_id = p_job.id
+        and known.url_key = leased.url_key
+      limit 1
+    ) as task
     left join lateral (
       select
         latest.etag,
@@ -150,23 +206,19 @@ begin
       from public.crawl_pages as latest
       where latest.owner_id = p_job.owner_id
         and latest.source_id = p_job.source_id
-        and latest.url_key = task.url_key
+        and latest.url_key = leased.url_key
         and latest.is_latest
       limit 1
     ) as page
       on true
-    where task.job_id = p_job.id
-      and task.status = 'in_progress'
-      and task.lease_token = p_job.lease_token
-      and task.lease_seq = p_seq
   );
 end
 $$;
 
-comment on function silkline.tasks_of_batch(silkline.jobs, integer) is
-  'The URLs that a checkpoint leased, as its answer lists them.';
+comment on function silkline.describe_tasks(silkline.jobs, uuid[]) is
+  'Leased URLs, as the answer of a checkpoint lists them.';
 
-revoke execute on function silkline.tasks_of_batch(silkline.jobs, integer)
+revoke execute on function silkline.describe_tasks(silkline.jobs, uuid[])
   from public, anon, authenticated;
 
 -- The links of the stored pages of these URLs, in this order; an empty list where no page is
@@ -193,7 +245,7 @@ begin
       group by listed.url_key::uuid
       order by min(listed.nth)
     ) as wanted
-    -- lateral and limit: see silkline.tasks_of_batch
+    -- lateral and limit: see silkline.describe_tasks
     left join lateral (
       select latest.links
       from public.crawl_pages as latest
@@ -221,55 +273,6 @@ comment on function silkline.stored_links(silkline.jobs, jsonb) is
 revoke execute on function silkline.stored_links(silkline.jobs, jsonb)
   from public, anon, authenticated;
 
--- How long until the next pending URL of a job is due; 0 if one is due already. Null if all of
--- them are new and none may begin, because the budget is spent but may still get refunds.
-create function silkline.next_task_in_seconds(p_job_id uuid, p_may_begin boolean)
-  returns double precision
-  language plpgsql
-  stable
-  security invoker
-  set search_path = ''
-as $$
-declare
-  v_next_at constant timestamptz := least(
-    (
-      select min(next.next_run_at)
-      from silkline.tasks as next
-      where p_may_begin
-        and next.job_id = p_job_id
-        and next.status = 'pending'
-        and next.crashes = 0
-        and next.attempts = 0
-    ),
-    (
-      select min(again.next_run_at)
-      from silkline.tasks as again
-      where again.job_id = p_job_id
-        and again.status = 'pending'
-        and again.crashes = 0
-        and again.attempts > 0
-    ),
-    (
-      select min(suspect.next_run_at)
-      from silkline.tasks as suspect
-      where suspect.job_id = p_job_id
-        and suspect.status = 'pending'
-        and suspect.crashes > 0
-    )
-  );
-begin
-  return case
-    when v_next_at is not null then greatest(0, extract(epoch from v_next_at - now()))
-  end;
-end
-$$;
-
-comment on function silkline.next_task_in_seconds(uuid, boolean) is
-  'Seconds until the next pending URL of a job is due.';
-
-revoke execute on function silkline.next_task_in_seconds(uuid, boolean)
-  from public, anon, authenticated;
-
 -- The stored facts about the hosts that a crawl asks for.
 create function silkline.host_facts(p_hosts jsonb)
   returns jsonb
@@ -279,10 +282,6 @@ create function silkline.host_facts(p_hosts jsonb)
   set search_path = ''
 as $$
 begin
-  if p_hosts is null then
-    return '[]'::jsonb;
-  end if;
-
   return (
     select coalesce(
       jsonb_agg(
@@ -300,8 +299,13 @@ begin
       '[]'
     )
     from jsonb_array_elements_text(p_hosts) as wanted (name)
-    join public.crawl_hosts as host
-      on host.host = lower(wanted.name)
+    -- lateral and limit: see silkline.describe_tasks
+    cross join lateral (
+      select known.*
+      from public.crawl_hosts as known
+      where known.host = lower(wanted.name)
+      limit 1
+    ) as host
   );
 end
 $$;
@@ -310,3 +314,83 @@ comment on function silkline.host_facts(jsonb) is
   'robots.txt, backoff and errors of the hosts that a crawl asks for.';
 
 revoke execute on function silkline.host_facts(jsonb) from public, anon, authenticated;
+
+-- The answer to a checkpoint.
+create function silkline.answer_checkpoint(
+  p_job silkline.jobs,
+  p_state silkline.states,
+  p_batch jsonb,
+  p_leased uuid[]
+)
+  returns jsonb
+  language plpgsql
+  stable
+  security invoker
+  set search_path = ''
+as $$
+begin
+  return jsonb_build_object(
+    'command', silkline.command_for(p_job.status),
+    'job_id', p_job.id,
+    'seq', p_state.seq,
+    'pending', p_state.total_pending,
+    'drained', p_state.total_pending = 0 and p_state.total_in_progress = 0,
+    'next_in_seconds', case
+      when p_leased is null and p_state.total_pending > 0
+        then silkline.next_task_in_seconds(
+          p_job.id,
+          p_state.pages_spent < silkline.page_budget(p_job.payload)
+            or p_state.total_in_progress = 0
+        )
+    end,
+    'tasks', case
+      when p_leased is null then '[]'
+      else silkline.describe_tasks(p_job, p_leased)
+    end,
+    'links', case
+      when p_batch ? 'want_links' then silkline.stored_links(p_job, p_batch -> 'want_links')
+      else '[]'
+    end,
+    'hosts', case
+      when p_batch ? 'want_hosts' then silkline.host_facts(p_batch -> 'want_hosts')
+      else '[]'
+    end,
+    'progress', silkline.page_counts(p_job, p_state)
+  ) || case p_state.redirected_starts
+    when '[]' then '{}'
+    else jsonb_build_object('redirected_starts', p_state.redirected_starts)
+  end;
+end
+$$;
+
+comment on function silkline.answer_checkpoint(
+  silkline.jobs, silkline.states, jsonb, uuid[]
+) is
+  'The answer to a checkpoint: the command, the next URLs, and what the crawl asked for.';
+
+revoke execute on function silkline.answer_checkpoint(
+  silkline.jobs, silkline.states, jsonb, uuid[]
+) from public, anon, authenticated;
+
+-- Announce the progress of a job to its owner. Never raises.
+create function silkline.send_progress(p_job silkline.jobs, p_progress jsonb)
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+begin
+  perform silkline.publish(
+    array['crawl_job:' || p_job.id],
+    array['progress'],
+    array[jsonb_build_object('job_id', p_job.id, 'attempt', p_job.attempt) || p_progress]
+  );
+end
+$$;
+
+comment on function silkline.send_progress(silkline.jobs, jsonb) is
+  'Send the live message about the progress of a job.';
+
+revoke execute on function silkline.send_progress(silkline.jobs, jsonb)
+  from public, anon, authenticated;

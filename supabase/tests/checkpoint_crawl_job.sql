@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(169);
+select plan(215);
 
 select tests.make_users('ann', 'bob');
 
@@ -40,11 +40,11 @@ values (
       'current_url', 'https://site.example/now',
       'discovered', tests.links('https://site.example/a', 'https://site.example/b', 'https://site.example/a')
         || jsonb_build_object(
-          'url_key', tests.url_key('https://else.example/'),
-          'url', 'https://else.example/',
+          'url_key', tests.url_key('https://site.example/trap'),
+          'url', 'https://site.example/trap',
           'depth', 1,
           'found_on', tests.url_key('https://site.example/a'),
-          'skip_reason', 'out_of_scope'
+          'skip_reason', 'trap'
         )
     )
   )
@@ -73,8 +73,8 @@ select ok(
   'the answer has the same progress as a snapshot'
 );
 select results_eq(
-  $$ select status::text, skip_reason, found_on, finished_at from pg_temp.task('site', 'https://else.example/') $$,
-  $$ values ('skipped', 'out_of_scope', tests.url_key('https://site.example/a'), now()) $$,
+  $$ select status::text, skip_reason, found_on, finished_at from pg_temp.task('site', 'https://site.example/trap') $$,
+  $$ values ('skipped', 'trap', tests.url_key('https://site.example/a'), now()) $$,
   'a skipped URL is kept with the reason and the page that linked to it'
 );
 select results_eq(
@@ -93,11 +93,69 @@ select is(
   '2',
   'a javascript:, file: or data: URL is never pending'
 );
-select set_eq(
-  $$ select skip_reason from silkline.tasks where job_id = tests.job('site') and url !~ '^https' $$,
-  array['invalid_url'],
-  'it is kept as skipped, with the reason'
+select is(
+  (select links_refused from silkline.states where job_id = tests.job('site')),
+  '{"invalid_url": 3}',
+  'it is counted instead'
 );
+select is_empty(
+  $$ select url from silkline.tasks where job_id = tests.job('site') and url !~ '^https' $$,
+  'and not stored'
+);
+
+-- Links that the rules refuse
+
+select tests.claimed_job('refused', 'ann');
+select is(
+  tests.checkpoint('refused', '{"seq": 1, "refused": {"out_of_scope": 12, "excluded": 3}}') #> '{progress,links_refused}',
+  '{"excluded": 3, "out_of_scope": 12}',
+  'links that the rules refuse are counted by reason'
+);
+select is(
+  tests.checkpoint(
+    'refused',
+    jsonb_build_object(
+      'seq', 2,
+      'refused', '{"out_of_scope": 1, "invalid_url": 0}'::jsonb,
+      'discovered', jsonb_build_array(
+        tests.links('https://refused.example/a') -> 0,
+        tests.links('https://else.example/1') -> 0 || '{"skip_reason": "out_of_scope"}',
+        tests.links('https://else.example/2') -> 0 || '{"skip_reason": "excluded"}',
+        tests.links('https://else.example/3') -> 0 || '{"skip_reason": "invalid_url"}',
+        tests.links('HTTP://refused.example/b') -> 0,
+        tests.links('mailto:ann@refused.example') -> 0
+      )
+    )
+  ) #> '{progress,links_refused}',
+  '{"excluded": 4, "out_of_scope": 14, "invalid_url": 2}',
+  'the counts add up, with links that an older worker sends one by one'
+);
+select is(
+  tests.checkpoint('refused', '{"seq": 2, "refused": {"out_of_scope": 1}}') #> '{progress,links_refused}',
+  '{"excluded": 4, "out_of_scope": 14, "invalid_url": 2}',
+  'a repeated batch counts once'
+);
+select results_eq(
+  $$ select url, status::text from silkline.tasks where job_id = tests.job('refused') order by url collate "C" $$,
+  $$ values ('HTTP://refused.example/b', 'pending'), ('https://refused.example/a', 'pending') $$,
+  'refused links are not stored'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after links were refused');
+select tests.checkpoint(
+  'refused',
+  jsonb_build_object('seq', 3, 'discovered', jsonb_build_array(tests.links('https://1.2.3.4.5/') -> 0 || '{"depth": 0, "skip_reason": "invalid_url"}'))
+);
+select is(
+  (select skip_reason from pg_temp.task('refused', 'https://1.2.3.4.5/')),
+  'invalid_url',
+  'a start URL is stored with the reason, because a user asked for it'
+);
+select is(
+  tests.as_user('ann', 'select public.crawl_progress(tests.job(''refused''))') -> 'links_refused',
+  '{"excluded": 4, "out_of_scope": 14, "invalid_url": 2}',
+  'the snapshot has the counts'
+);
+select public.release_crawl_job(tests.token('refused'), 'later', 60);
 
 -- Leasing URLs
 
@@ -497,19 +555,21 @@ create function pg_temp.spent_by(p_end jsonb)
   language plpgsql
 as $$
 declare
+  -- The token of a deleted job is never used again.
+  v_name constant text := 'one-' || md5(p_end::text);
   v_spent integer;
 begin
-  perform tests.claimed_job('one', 'ann', '{"max_pages": 1}');
-  perform tests.checkpoint('one', jsonb_build_object('seq', 1, 'discovered', tests.links('https://one.example/')), 1);
+  perform tests.claimed_job(v_name, 'ann', '{"max_pages": 1}');
+  perform tests.checkpoint(v_name, jsonb_build_object('seq', 1, 'discovered', tests.links('https://one.example/')), 1);
   perform tests.checkpoint(
-    'one',
+    v_name,
     jsonb_build_object(
       'seq', 2,
       'finished', jsonb_build_array(jsonb_build_object('url_key', tests.url_key('https://one.example/')) || p_end)
     )
   );
-  select state.pages_spent into v_spent from silkline.states as state where state.job_id = tests.job('one');
-  delete from silkline.jobs where id = tests.job('one');
+  select state.pages_spent into v_spent from silkline.states as state where state.job_id = tests.job(v_name);
+  delete from silkline.jobs where id = tests.job(v_name);
   return v_spent;
 end
 $$;
@@ -747,7 +807,7 @@ select tests.checkpoint('deep', jsonb_build_object('seq', 1, 'discovered',
   tests.links('https://d.example/start')
     || (tests.links('https://d.example/deep') -> 0 || '{"depth": 9, "skip_reason": "too_deep"}')
     || (tests.links('https://d.example/deep too') -> 0 || '{"depth": 9, "skip_reason": "too_deep"}')
-    || (tests.links('https://d.example/out') -> 0 || '{"skip_reason": "out_of_scope"}')
+    || (tests.links('https://d.example/out') -> 0 || '{"skip_reason": "trap"}')
 ), 1);
 update silkline.tasks set next_run_at = now() - interval '1 hour' where job_id = tests.job('deep');
 select is(
@@ -775,7 +835,7 @@ select results_eq(
       ('https://d.example/both', 'pending', null::text, 2, null::uuid, true, null::timestamptz),
       ('https://d.example/deep', 'pending', null, 3, tests.url_key('https://d.example/start'), true, null),
       ('https://d.example/deep too', 'skipped', 'too_deep', 9, null, false, now()),
-      ('https://d.example/out', 'skipped', 'out_of_scope', 1, null, false, now()),
+      ('https://d.example/out', 'skipped', 'trap', 1, null, false, now()),
       ('https://d.example/start', 'in_progress', null, 1, null, false, null)
   $$,
   'it has the depth of the shortest path; other URLs that are found again do not change'
@@ -962,6 +1022,120 @@ select is(
 );
 select public.complete_crawl_job(tests.token('hosts'));
 
+-- Hosts, with the limited key
+
+create function pg_temp.hosts_written(p_name text, variadic p_hosts text[])
+  returns setof text
+  language plpgsql
+as $$
+begin
+  perform tests.as_worker(
+    format(
+      'select public.checkpoint_crawl_job(%L, %L)',
+      tests.token(p_name),
+      jsonb_build_object(
+        'seq', 1,
+        'hosts', (select jsonb_agg(jsonb_build_object('host', host, 'error_streak', 77)) from unnest(p_hosts) as host)
+      )
+    )
+  );
+  return query
+    select host.host
+    from public.crawl_hosts as host
+    where host.error_streak = 77
+    order by 1;
+  delete from public.crawl_hosts where error_streak = 77;
+end
+$$;
+
+insert into public.crawl_hosts (host, backoff_until) values ('victim.example', null);
+select tests.claimed_job('limited', 'ann', '{"url": "https://www.limited.example:8443/docs/"}');
+select results_eq(
+  $$
+    select pg_temp.hosts_written(
+      'limited',
+      'limited.example', 'www.limited.example', 'WWW.limited.example:8443', 'cdn.limited.example:80', 'a.b.limited.example',
+      'victim.example', 'notlimited.example', 'example', 'limited.example.evil.test', repeat('x.', 200) || 'limited.example'
+    )
+  $$,
+  $$
+    values
+      ('a.b.limited.example'), ('cdn.limited.example:80'), ('limited.example'), ('www.limited.example'), ('www.limited.example:8443')
+  $$,
+  'a worker with the limited key writes facts about the host of its job and subdomains, and about no other'
+);
+select is(
+  (select error_streak from public.crawl_hosts where host = 'victim.example'),
+  null,
+  'facts about another host are ignored without an error'
+);
+select public.complete_crawl_job(tests.token('limited'));
+select public.enqueue_crawl_job(
+  '{"strategy": "list", "urls": ["https://one.list.example/a", "https://two.list.example/", "https://x.github.io/b"]}',
+  p_idempotency_key => 'list'
+);
+select tests.claim('list');
+select results_eq(
+  $$ select pg_temp.hosts_written('list', 'one.list.example', 'www.two.list.example', 'list.example', 'three.list.example', 'y.github.io', 'x.github.io') $$,
+  $$ values ('one.list.example'), ('www.two.list.example'), ('x.github.io') $$,
+  'the hosts of a list are those of its URLs; their neighbours are not'
+);
+select public.complete_crawl_job(tests.token('list'));
+select tests.claimed_job('trusted', 'ann');
+select tests.as_service(
+  format('select public.checkpoint_crawl_job(%L, %L)', tests.token('trusted'), '{"seq": 1, "hosts": [{"host": "elsewhere.example", "error_streak": 3}]}')
+);
+select is(
+  (select error_streak from public.crawl_hosts where host = 'elsewhere.example'),
+  3,
+  'the service writes facts about every host'
+);
+select public.complete_crawl_job(tests.token('trusted'));
+
+-- Live progress
+
+create function pg_temp.progress_sent(p_name text)
+  returns setof jsonb
+  language sql
+as $$
+  select message.payload - 'id'
+  from realtime.messages as message
+  where message.topic = 'crawl_job:' || tests.job(p_name)
+    and message.event = 'progress'
+    and message.private
+  order by (message.payload ->> 'seq')::integer;
+$$;
+
+select tests.claimed_job('live', 'ann');
+insert into answers
+select
+  'live-' || seq,
+  tests.checkpoint('live', jsonb_build_object('seq', seq, 'discovered', tests.links('https://live.example/' || seq)), 10)
+from generate_series(1, 2) as seq;
+select results_eq(
+  $$ select pg_temp.progress_sent('live') $$,
+  $$ select answer -> 'progress' || jsonb_build_object('job_id', tests.job('live'), 'attempt', 1) from answers where name = 'live-1' $$,
+  'the first checkpoint sends the progress of its answer; another within a second does not'
+);
+update silkline.states set progress_sent_at = now() - interval '1 second' where job_id = tests.job('live');
+select tests.checkpoint('live', '{"seq": 3}');
+select is((select array_agg(sent -> 'seq') from pg_temp.progress_sent('live') as sent), array['1', '3']::jsonb[], 'after a second the next one is sent');
+update silkline.states set progress_sent_at = now() - interval '0.5 seconds' where job_id = tests.job('live');
+select tests.checkpoint(
+  'live',
+  jsonb_build_object('seq', 4, 'finished', jsonb_build_array(tests.fetched('https://live.example/1'), tests.fetched('https://live.example/2')))
+);
+select is(
+  (select array_agg(sent -> 'pages_done') from pg_temp.progress_sent('live') as sent),
+  array['0', '0', '2']::jsonb[],
+  'when the job drains the progress is sent at once'
+);
+update silkline.states set progress_sent_at = now() - interval '0.5 seconds' where job_id = tests.job('live');
+select tests.checkpoint('live', '{"seq": 5}');
+select tests.checkpoint('live', '{"seq": 5}');
+select is((select count(*) from pg_temp.progress_sent('live')), 3::bigint, 'and only once');
+select public.complete_crawl_job(tests.token('live'));
+
 -- The user's decision, and lost leases
 
 select tests.claimed_job(name, 'ann') from unnest(array['paused', 'stopped', 'cancelled']) as name;
@@ -1093,17 +1267,27 @@ from (
     ('{"seq": 1.5}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered 1.5 is refused'),
     ('{"seq": "x"}', '0', 'PT422', 'seq must be a positive whole number', 'a batch numbered x is refused'),
     ('{"seq": 99999999999}', '0', 'PT422', 'seq must be a positive whole number', 'a batch with a huge seq is refused'),
+    ('{"seq": "3"}', '0', 'PT422', 'seq must be a positive whole number', 'a seq that is text is refused'),
+    ('{"seq": [3]}', '0', 'PT422', 'seq must be a positive whole number', 'a seq that is a list is refused'),
     ('{"seq": 3, "colour": 1}', '0', 'PT422', 'unknown key colour in p_batch', 'an unknown key is refused'),
-    ('{"seq": 3, "finished": {}}', '0', 'PT422', 'finished must be a list', 'finished that is not a list is refused'),
-    ('{"seq": 3, "retried": "x"}', '0', 'PT422', 'retried must be a list', 'retried that is not a list is refused'),
-    ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list', 'discovered that is not a list is refused'),
-    ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list', 'hosts that are not a list are refused'),
+    ('{"seq": 3, "refused": [1]}', '0', 'PT422', 'refused must be an object', 'refused that is not an object is refused'),
+    ('{"seq": 3, "refused": {"dislike": 1}}', '0', 'PT422', 'refused may contain only out_of_scope, excluded and invalid_url', 'an unknown reason in refused is refused'),
+    ('{"seq": 3, "refused": {"excluded": "1"}}', '0', 'PT422', 'refused may contain only whole numbers from 0 to 1000000000', 'a count that is text is refused'),
+    ('{"seq": 3, "refused": {"excluded": -1}}', '0', 'PT422', 'refused may contain only whole numbers from 0 to 1000000000', 'a negative count is refused'),
+    ('{"seq": 3, "refused": {"excluded": 1.5}}', '0', 'PT422', 'refused may contain only whole numbers from 0 to 1000000000', 'a fraction for a count is refused'),
+    ('{"seq": 3, "refused": {"excluded": 1000000001}}', '0', 'PT422', 'refused may contain only whole numbers from 0 to 1000000000', 'a huge count is refused'),
+    ('{"seq": 3, "refused": {"excluded": null}}', '0', 'PT422', 'refused may contain only whole numbers from 0 to 1000000000', 'null for a count is refused'),
+    ('{"seq": 3, "hosts": [{"error_streak": 1}]}', '0', 'PT422', 'each of hosts must name its host', 'a host without a name is refused'),
+    ('{"seq": 3, "finished": {}}', '0', 'PT422', 'finished must be a list of at most 5000 entries', 'finished that is not a list is refused'),
+    ('{"seq": 3, "retried": "x"}', '0', 'PT422', 'retried must be a list of at most 5000 entries', 'retried that is not a list is refused'),
+    ('{"seq": 3, "discovered": 1}', '0', 'PT422', 'discovered must be a list of at most 50000 entries', 'discovered that is not a list is refused'),
+    ('{"seq": 3, "hosts": null}', '0', 'PT422', 'hosts must be a list of at most 5000 entries', 'hosts that are not a list are refused'),
     ('{"seq": 3, "current_url": 5}', '0', 'PT422', 'current_url must be a string', 'a current_url that is not a string is refused'),
-    ('{"seq": 3, "want_links": "x"}', '0', 'PT422', 'want_links must be a list', 'want_links that are not a list are refused'),
+    ('{"seq": 3, "want_links": "x"}', '0', 'PT422', 'want_links must be a list of at most 500 entries', 'want_links that are not a list are refused'),
     ('{"seq": 3, "want_links": [null]}', '0', 'PT422', 'want_links may contain only URL keys', 'null among want_links is refused'),
     ('{"seq": 3, "want_links": [["x"]]}', '0', 'PT422', 'want_links may contain only URL keys', 'a list among want_links is refused'),
     ('{"seq": 3, "want_links": ["x"]}', '0', '22P02', 'invalid input syntax for type uuid: "x"', 'a key of want_links that is not a uuid is refused'),
-    ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list', 'redirected_starts that are not a list are refused'),
+    ('{"seq": 3, "redirected_starts": "x"}', '0', 'PT422', 'redirected_starts must be a list of at most 100 entries', 'redirected_starts that are not a list are refused'),
     ('{"seq": 3, "redirected_starts": [1]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is not a string is refused'),
     ('{"seq": 3, "redirected_starts": ["file:///x"]}', '0', 'PT422', 'redirected_starts may contain only URLs', 'a redirected start that is not an http(s) URL is refused'),
     ('{"seq": 3, "finished": [{"status": "pending"}]}', '0', 'PT422', 'the status of a finished URL must be done, error or skipped', 'a finished URL cannot be pending'),
@@ -1125,17 +1309,17 @@ select throws_ok(
 )
 from (
   values
-    ('{"depth": -1}'::jsonb, '23514',
-      'new row for relation "crawl_tasks" violates check constraint "tasks_depth_is_in_range"',
+    ('{"depth": -1}'::jsonb, 'PT422',
+      'the depth of a discovered URL must be a number from 0 to 1000',
       'a negative depth is refused'),
     ('{"skip_reason": "dislike"}', '23514',
-      'new row for relation "crawl_tasks" violates check constraint "tasks_skip_reason_is_known"',
+      'new row for relation "tasks" violates check constraint "tasks_skip_reason_is_known"',
       'an unknown skip reason is refused'),
     ('{"url": null}', '23502',
-      'null value in column "url" of relation "crawl_tasks" violates not-null constraint',
+      'null value in column "url" of relation "tasks" violates not-null constraint',
       'a discovered URL that is null is refused'),
-    (jsonb_build_object('url', repeat('u', 10000000)), '23514',
-      'new row for relation "crawl_tasks" violates check constraint "tasks_url_is_short"',
+    (jsonb_build_object('url', 'https://' || repeat('u', 10000000)), '23514',
+      'new row for relation "tasks" violates check constraint "tasks_url_is_short"',
       'a URL of ten megabytes is refused')
 ) as bad (change, code, message, claim);
 select throws_ok(
@@ -1145,7 +1329,7 @@ select throws_ok(
     )))
   $$,
   '23514',
-  'new row for relation "crawl_tasks" violates check constraint "tasks_skip_reason_is_known"',
+  'new row for relation "tasks" violates check constraint "tasks_skip_reason_is_known"',
   'a URL cannot be skipped for an unknown reason'
 );
 select throws_ok(
@@ -1159,27 +1343,63 @@ select throws_ok(
   'a page without a hash is refused'
 );
 select throws_ok(
+  format(
+    'select tests.checkpoint(%L, %L)',
+    'numbers-2',
+    jsonb_build_object(
+      'seq', 3,
+      bad.part, jsonb_build_array(
+        bad.entry::jsonb || jsonb_build_object(
+          bad.key,
+          case bad.key when 'page' then jsonb_build_object('http_status', wrong.value::jsonb) else wrong.value::jsonb end
+        )
+      )
+    )
+  ),
+  'PT422',
+  bad.message,
+  format('%s %s that is %s is refused', bad.part, bad.key, wrong.what)
+)
+from (
+  values
+    ('finished', 'http_status', '{"status": "done"}', 'the http_status of a finished URL must be a number from 0 to 999'),
+    ('finished', 'bytes', '{"status": "done"}', 'the bytes of a finished URL must be a number from 0 to 10000000000'),
+    ('finished', 'page', '{"status": "done"}', 'the http_status of a page must be a number from 0 to 999'),
+    ('retried', 'after_seconds', '{}', 'after_seconds must be a number, at most 1000000'),
+    ('retried', 'http_status', '{}', 'the http_status of a retried URL must be a number from 0 to 999'),
+    ('discovered', 'depth', '{}', 'the depth of a discovered URL must be a number from 0 to 1000'),
+    ('hosts', 'robots_status', '{"host": "x"}', 'robots_status must be a number from 0 to 999'),
+    ('hosts', 'crawl_delay_seconds', '{"host": "x"}', 'crawl_delay_seconds must be a number from 0 to 3600'),
+    ('hosts', 'backoff_seconds', '{"host": "x"}', 'backoff_seconds must be a number from 0 to 1000000'),
+    ('hosts', 'error_streak', '{"host": "x"}', 'error_streak must be a number from 0 to 1000000000')
+) as bad (part, key, entry, message)
+cross join (
+  values
+    ('text', '"1"'),
+    ('a number of 62,000 digits', repeat('9', 62000))
+) as wrong (what, value);
+select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'finished', (select jsonb_agg('{"status": "done"}'::jsonb) from generate_series(1, 5001)))) $$,
   'PT422',
-  'finished has too many entries: 5001',
+  'finished must be a list of at most 5000 entries',
   'more than 5000 finished URLs in one batch are refused'
 );
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'discovered', (select jsonb_agg(1) from generate_series(1, 50001)))) $$,
   'PT422',
-  'discovered has too many entries: 50001',
+  'discovered must be a list of at most 50000 entries',
   'more than 50000 links in one batch are refused'
 );
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'redirected_starts', (select jsonb_agg('https://x.example/' || n) from generate_series(1, 101) as n))) $$,
   'PT422',
-  'redirected_starts has too many entries: 101',
+  'redirected_starts must be a list of at most 100 entries',
   'more than 100 redirected starts in one batch are refused'
 );
 select throws_ok(
   $$ select tests.checkpoint('numbers-2', jsonb_build_object('seq', 3, 'want_links', (select jsonb_agg(gen_random_uuid()) from generate_series(1, 501)))) $$,
   'PT422',
-  'want_links has too many entries: 501',
+  'want_links must be a list of at most 500 entries',
   'the links of more than 500 pages in one batch are refused'
 );
 select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
@@ -1197,7 +1417,7 @@ select tests.checkpoint('endless-1', jsonb_build_object('seq', 1, 'discovered', 
 )));
 select tests.checkpoint('endless-1', jsonb_build_object('seq', 2, 'discovered', jsonb_build_array(
   jsonb_build_object('url_key', tests.url_key('https://endless.example/more'), 'url', 'https://endless.example/more', 'depth', 1),
-  jsonb_build_object('url_key', tests.url_key('https://elsewhere.example/'), 'url', 'https://elsewhere.example/', 'depth', 1, 'skip_reason', 'out_of_scope')
+  jsonb_build_object('url_key', tests.url_key('https://elsewhere.example/'), 'url', 'https://elsewhere.example/', 'depth', 1, 'skip_reason', 'trap')
 )));
 select is(
   (select count(*) from silkline.tasks where url = 'https://endless.example/more'),
@@ -1206,7 +1426,7 @@ select is(
 );
 select is(
   (select skip_reason from silkline.tasks where url = 'https://elsewhere.example/'),
-  'out_of_scope',
+  'trap',
   'skipped URLs have their own limit'
 );
 

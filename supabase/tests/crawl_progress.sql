@@ -1,7 +1,7 @@
 -- crawl_progress: one job for a screen, and only for callers who may see it.
 
 begin;
-select plan(38);
+select plan(46);
 
 select tests.make_users('ann', 'bob');
 
@@ -19,7 +19,7 @@ select is(
   array(select key from jsonb_object_keys(pg_temp.progress('job')) as key order by key collate "C"),
   array[
     'attempt', 'bytes', 'checkpoint_at', 'completed_at', 'created_at', 'current_url', 'error_code', 'error_message',
-    'eta_seconds', 'event_seq', 'host', 'is_saving', 'job_id', 'kind', 'last_heartbeat', 'max_retries', 'now',
+    'eta_seconds', 'event_seq', 'host', 'is_saving', 'job_id', 'kind', 'last_heartbeat', 'links_refused', 'max_retries', 'now',
     'pages_changed', 'pages_done', 'pages_failed', 'pages_in_progress', 'pages_new', 'pages_pending', 'pages_per_second',
     'pages_skipped', 'pages_unchanged', 'priority', 'progress_percentage', 'result', 'retry_count', 'run_after',
     'running_seconds', 'seq',
@@ -196,6 +196,36 @@ select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'if a URL is due, i
 update silkline.jobs set payload = payload || '{"delay_seconds": "slow"}' where id = tests.job('site');
 select is(pg_temp.progress('site') -> 'wait', 'null'::jsonb, 'a delay_seconds of a plugin that is not a number is ignored');
 
+-- Counters at their limits
+
+select tests.claimed_job('huge', 'ann');
+update silkline.jobs set payload = payload || '{"max_pages": 100000000}' where id = tests.job('huge');
+update silkline.states
+set total_done = 2147483647, total_pending = 2147483647, total_in_progress = 1, pages_spent = 1, pages_per_second = 1
+where job_id = tests.job('huge');
+select is(
+  tests.checkpoint('huge', '{"seq": 1}') -> 'progress' @> '{"pages_done": 2147483647, "progress_percentage": 99}',
+  true,
+  'counters at the limit of an integer do not overflow'
+);
+select is(pg_temp.progress('huge') -> 'eta_seconds', '100000000', 'nor does the time left, which is that of the budget');
+update silkline.states set total_done = 30000000, total_pending = 10000000, total_in_progress = 0 where job_id = tests.job('huge');
+select is(
+  tests.checkpoint('huge', '{"seq": 2}') #> '{progress,progress_percentage}',
+  '75',
+  '30 of 40 million pages are 75 percent'
+);
+select is(silkline.page_budget(bad.payload::jsonb), bad.budget, bad.claim)
+from (
+  values
+    ('{}', 2147483647, 'without max_pages the budget is the largest integer'),
+    ('{"max_pages": 0}', 1, 'a max_pages of 0 is 1'),
+    ('{"max_pages": 1e400}', 2147483647, 'a huge max_pages is the largest integer'),
+    ('{"max_pages": "7"}', 2147483647, 'a max_pages that is not a number is ignored')
+) as bad (payload, budget, claim);
+update silkline.jobs set payload = payload || '{"delay_seconds": 1e400}' where id = tests.job('huge');
+select is(pg_temp.progress('huge') -> 'wait', 'null'::jsonb, 'a huge delay_seconds of a plugin is ignored');
+
 -- The service
 
 select tests.enqueue('nobodys');
@@ -210,8 +240,8 @@ select is(
 select tests.remember();
 select throws_ok(
   $$ select tests.as_user('ann', 'select public.crawl_progress(null)') $$,
-  'PT404',
-  'there is no job null',
+  'PT400',
+  'p_job_id must not be null',
   'null for the job is refused'
 );
 select throws_ok(
@@ -240,8 +270,8 @@ select throws_ok(
 );
 select throws_ok(
   $$ select tests.run_as('authenticated', null, 'select public.crawl_progress(tests.job(''job''))') $$,
-  'PT404',
-  format('there is no job %s', tests.job('job')),
+  'PT401',
+  'the caller is not signed in',
   'a token without a user sees no job'
 );
 select is(tests.fingerprint(), tests.remembered(), 'reading changed no row');
