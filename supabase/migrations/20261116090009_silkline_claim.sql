@@ -382,7 +382,7 @@ begin
 
     v_slot := silkline.free_slot(
       v_job.host,
-      case when v_job.host like 'list:%' then p_scene.lists else p_scene.per_host end
+      case when v_job.host like 'list of %' then p_scene.lists else p_scene.per_host end
     );
 
     if v_slot is null then

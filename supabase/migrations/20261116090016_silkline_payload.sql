@@ -350,7 +350,7 @@ begin
   return case
     when cardinality(v_hosts) = 0 then p_kind || ':' || p_id
     when cardinality(v_hosts) = 1 then v_hosts[1]
-    when cardinality(v_hosts) > 1 then 'list:' || p_owner_id
+    when cardinality(v_hosts) > 1 then 'list of ' || p_owner_id
   end;
 end
 $$;

@@ -206,8 +206,8 @@ create function silkline.read_jobs(p_jobs jsonb, p_owner_id uuid)
   set search_path = ''
 as $$
 declare
-  -- The ids of a call differ in a counter, as RFC 9562 allows: they are in order, and one random
-  -- number is enough for 10,000 jobs.
+  -- The ids of a call have a counter, as RFC 9562 allows: they are in order, and one random number
+  -- is enough for 10,000 jobs. Their ends differ too, because commands take the end of an id.
   v_id constant text := replace(silkline.new_id()::text, '-', '');
   v_plain constant text := silkline.plain_url();
 begin
@@ -236,7 +236,9 @@ begin
     from (
       select
         sent.nth,
-        (left(v_id, 16) || to_hex(32768 + sent.nth) || right(v_id, 12))::uuid as id,
+        (
+          left(v_id, 16) || to_hex(32768 + sent.nth) || right(md5(v_id || sent.nth), 12)
+        )::uuid as id,
         coalesce(sent.value ->> 'kind', 'crawl') as kind,
         sent.value -> 'payload' as payload,
         case
@@ -655,7 +657,7 @@ begin
     job.priority,
     case
       when job.source_id is not null then job.source_id
-      when job.host = 'list:' || p_owner_id then 'list'
+      when job.host = 'list of ' || p_owner_id then 'list'
       when job.host = job.kind || ':' || job.id then job.kind
       else job.host
     end,
@@ -667,7 +669,7 @@ begin
     case
       when job.due_at > now() then 'time'
       when job.nth_on_host > case
-        when job.host like 'list:%' then v_settings.max_lists_per_user
+        when job.host like 'list of %' then v_settings.max_lists_per_user
         else v_settings.max_jobs_per_host
       end
         then 'host'

@@ -43,7 +43,7 @@ begin
 
     v_holders := silkline.count_jobs_on_host(v_job.host);
     v_limit := case
-      when v_job.host like 'list:%' then v_settings.max_lists_per_user
+      when v_job.host like 'list of %' then v_settings.max_lists_per_user
       else v_settings.max_jobs_per_host
     end;
 
@@ -51,7 +51,7 @@ begin
       v_reasons := v_reasons || jsonb_build_object(
         'code', 'host_busy',
         'text', case
-          when v_job.host like 'list:%' then format(
+          when v_job.host like 'list of %' then format(
             'Running lists of URLs of its owner: %s; the limit is %s.',
             v_holders, v_limit
           )

@@ -72,7 +72,7 @@ begin
     exit when v_host is null or v_locks = c_most_locks;
 
     v_room := case
-      when v_host like 'list:%' then v_settings.max_lists_per_user
+      when v_host like 'list of %' then v_settings.max_lists_per_user
       else v_settings.max_jobs_per_host
     end - silkline.count_jobs_on_host(v_host) - (
       select count(*)

@@ -142,7 +142,7 @@ select is(
   'a list of URLs on one host occupies that host'
 );
 select is(
-  pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://other.example/b"]}'$$) @> jsonb_build_object('host', 'list:' || tests.user_id('ann'), 'source_id', 'list'),
+  pg_temp.enqueue($$'{"strategy": "list", "urls": ["https://list.example/a", "https://other.example/b"]}'$$) @> jsonb_build_object('host', 'list of ' || tests.user_id('ann'), 'source_id', 'list'),
   true,
   'a list of URLs on several hosts occupies none of them, and counts as a host of its owner'
 );

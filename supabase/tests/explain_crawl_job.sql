@@ -65,7 +65,7 @@ update public.crawl_settings set max_running_jobs_per_user = 1 where id;
 select is(pg_temp.reasons('second'), array['quota'], 'the owner''s limit is a reason');
 select is(pg_temp.reasons('same-host'), array['host_busy', 'quota'], 'all reasons are returned');
 update public.crawl_settings set max_running_jobs_per_user = null where id;
-update silkline.jobs set host = 'list:' || owner_id where id in (tests.job('job'), tests.job('same-host'));
+update silkline.jobs set host = 'list of ' || owner_id where id in (tests.job('job'), tests.job('same-host'));
 select is(pg_temp.reasons('same-host'), array['host_busy'], 'a list waits for another list of its owner');
 select is(
   pg_temp.sentence('same-host'),

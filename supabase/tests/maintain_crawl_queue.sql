@@ -236,7 +236,7 @@ delete from silkline.jobs where true;
 update public.crawl_settings set max_jobs_per_host = 1 where id;
 
 select tests.enqueue('list-' || nth, 'ann') from generate_series(1, 3) as nth;
-update silkline.jobs set host = 'list:' || owner_id, waits_for = 'host' where true;
+update silkline.jobs set host = 'list of ' || owner_id, waits_for = 'host' where true;
 update public.crawl_settings set max_lists_per_user = 2 where id;
 select is(pg_temp.maintain() -> 'unblocked', '2'::jsonb, 'lists of URLs have a limit of their own');
 delete from silkline.jobs where true;
