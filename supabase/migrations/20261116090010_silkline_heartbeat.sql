@@ -1,5 +1,42 @@
 -- The heartbeat: renews leases, registers the worker, returns the users' commands.
 
+-- Send the progress of jobs whose last checkpoint came too soon after a message to be sent itself.
+-- Its caller has renewed, and so locked, the leases that it sends for.
+create function silkline.send_late_progress(p_lease_tokens uuid[])
+  returns void
+  language plpgsql
+  volatile
+  security invoker
+  set search_path = ''
+as $$
+declare
+  v_late record;
+begin
+  for v_late in
+    select job, state
+    from unnest(p_lease_tokens) as asked (token)
+    join silkline.jobs as job
+      on job.lease_token = asked.token
+      and job.last_heartbeat = now()
+    join silkline.states as state
+      on state.job_id = job.id
+      and state.checkpoint_at > state.progress_sent_at
+      and state.progress_sent_at <= now() - interval '1 second'
+  loop
+    update silkline.states as state
+    set progress_sent_at = now()
+    where state.job_id = (v_late.job).id;
+
+    perform silkline.send_progress(v_late.job, silkline.page_counts(v_late.job, v_late.state));
+  end loop;
+end
+$$;
+
+comment on function silkline.send_late_progress(uuid[]) is
+  'Send the live progress that the last checkpoints of these leases have not sent.';
+
+revoke execute on function silkline.send_late_progress(uuid[]) from public, anon, authenticated;
+
 -- Renew all leases of one worker, and return the user's command for each job.
 --
 -- A token that is no longer current comes back as 'lost', and nothing is written for it:
@@ -100,6 +137,8 @@ begin
         from silkline.deleted_accounts as account
         where account.owner_id = job.owner_id
       ) is null;
+
+  perform silkline.send_late_progress(p_lease_tokens);
 end
 $$;
 
