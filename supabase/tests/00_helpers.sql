@@ -417,6 +417,9 @@ as $$
   );
 $$;
 
+-- Tests age rows by hours: below floors that a claim would raise meanwhile.
+update silkline.time_floors set noted_at = 'infinity' where id;
+
 begin;
 select plan(1);
 select has_schema('tests', 'the helpers are installed');
