@@ -11,7 +11,6 @@
 --   lease_input         checks of what a worker sends about its leases
 --   leases              lock_lease and end_lease; complete, fail, release, reap
 --   claim               the map of all worker functions, and the first of them
---   heartbeat           renews leases, returns the users' commands
 --   access              who is calling, which jobs are theirs, and their quotas
 --   progress            the progress of one job
 --   checkpoint_input    checks and stores the parts of a checkpoint
@@ -19,7 +18,7 @@
 --   checkpoint          pages, finished and found URLs in; the next URLs out
 --   payload             the options of a job, and the check of payloads against them
 --   enqueue             one job, or thousands
---   job_control         pause, resume, stop, cancel, retry: one job, or all that match a filter
+--   job_control         pause, resume, stop, cancel, retry
 --   stats               pending work, statistics, workers
 --   explain             "why is it not running?"
 --   results             the pages of a job
@@ -27,6 +26,8 @@
 --   maintenance         overlooked jobs, and the schedule in pg_cron
 --   doctor              health checks
 --   realtime            who may receive live messages
+--   heartbeat           renews leases, returns the users' commands
+--   bulk                pause, resume, stop, cancel, retry all jobs that match a filter
 --
 -- Schema public is the API: functions, and views or tables with row level security. Older projects
 -- grant everything in it by default, newer ones nothing, so everything here first revokes, then
