@@ -5,7 +5,8 @@ when a claim falls short. `--quick` uses a tenth of the rows, fewer rounds and n
 writes nothing: it shows what has become slow, not how fast things are.
 
 Start here: `throughput.py` counts jobs per second, `growth.py` compares small and large tables,
-`fleet.py` counts processor time, `snapshot.py` holds a transaction open, `peers/` runs the others.
+`reads.py` times what users read, `fleet.py` counts processor time, `snapshot.py` holds a
+transaction open, `peers/` runs the others.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from benchmarks.queue.growth import (
     measure_fairness,
     measure_heartbeat,
 )
+from benchmarks.queue.reads import measure_reads
 from benchmarks.queue.snapshot import measure_snapshot
 from benchmarks.queue.throughput import (
     measure_batches,
@@ -52,6 +54,7 @@ class Size:
     claim_blocks: int
     fairness_jobs: int
     checkpoint_rounds: int
+    read_rounds: int
     fleet_seconds: float
     snapshot_minutes: float
 
@@ -65,6 +68,7 @@ FULL = Size(
     claim_blocks=50,
     fairness_jobs=100_000,
     checkpoint_rounds=21,
+    read_rounds=40,
     fleet_seconds=20.0,
     snapshot_minutes=30,
 )
@@ -77,10 +81,11 @@ QUICK = Size(
     claim_blocks=15,
     fairness_jobs=10_000,
     checkpoint_rounds=7,
+    read_rounds=10,
     fleet_seconds=5.0,
     snapshot_minutes=0.2,
 )
-PARTS = ('drain', 'peers', 'claim', 'checkpoint', 'fleet', 'snapshot')
+PARTS = ('drain', 'peers', 'claim', 'checkpoint', 'reads', 'fleet', 'snapshot')
 PEER_ROUNDS = 5
 PEER_SECONDS = 3.0
 
@@ -174,6 +179,8 @@ def measure(
         measure_fairness(postgres, report, jobs=size.fairness_jobs, trials=10)
     if 'checkpoint' in parts:
         measure_checkpoint(postgres, report, scale=size.scale, rounds=size.checkpoint_rounds)
+    if 'reads' in parts:
+        measure_reads(postgres, report, scale=size.scale, rounds=size.read_rounds)
     if 'fleet' in parts:
         measure_fleet(postgres, report, scale=size.scale // 10, seconds=size.fleet_seconds)
     if 'snapshot' in parts:

@@ -323,8 +323,7 @@ create unique index crawl_pages_latest_is_unique
   where is_latest;
 create index crawl_pages_outdated on public.crawl_pages (last_seen_at)
   where not is_latest;
--- With the owner, so that no plan combines this index with the one of all pages of an owner.
-create index crawl_pages_of_job on public.crawl_pages (job_id, owner_id);
+create index crawl_pages_of_job on public.crawl_pages (job_id);
 
 -- See silkline.jobs.
 alter table public.crawl_pages alter column owner_id set (n_distinct = -0.001);

@@ -171,15 +171,27 @@ declare
   v_open jsonb;
   v_ended jsonb;
 begin
-  select count(*), min(job.created_at)
-  into v_in_line, v_oldest
+  select count(*)
+  into v_in_line
+  from (
+    select
+    from silkline.jobs as listed
+    where listed.status = 'pending'
+      and listed.waits_for is null
+      and (v_owner_id is null or listed.owner_id = v_owner_id)
+    limit c_limit
+  ) as job;
+
+  -- The oldest is near the head of the line, which is where an index begins.
+  select min(job.created_at)
+  into v_oldest
   from (
     select listed.created_at
     from silkline.jobs as listed
     where listed.status = 'pending'
       and listed.waits_for is null
       and (v_owner_id is null or listed.owner_id = v_owner_id)
-    limit c_limit
+    limit 500
   ) as job;
 
   select jsonb_object_agg(wait.name, counted.count) || jsonb_build_object('in_line', v_in_line)

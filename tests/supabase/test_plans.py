@@ -18,6 +18,7 @@ from tests.support.servers import Server
 
 # A claim reads at most 200 jobs in line per round; the backlog has thousands.
 FEW = 250
+SINGLE_ROWS = ('crawl_settings', 'time_floors')
 
 BACKLOG = """
 set session_replication_role = replica;
@@ -25,10 +26,11 @@ set session_replication_role = replica;
 insert into auth.users (id) select md5('user ' || n)::uuid from generate_series(0, 99) as n;
 
 insert into silkline.jobs (
-  user_id, kind, payload, source_id, host, place, status, waits_for, run_after, completed_at,
-  created_at, retry_count, event_seq
+  user_id, owner_id, kind, payload, source_id, host, place, status, waits_for, run_after,
+  completed_at, created_at, retry_count, event_seq
 )
 select
+  md5('user ' || n % 100)::uuid,
   md5('user ' || n % 100)::uuid,
   'crawl',
   '{"url": "https://site.example/", "max_pages": 1000}',
@@ -51,9 +53,33 @@ select id from silkline.jobs where status = 'pending';
 insert into silkline.events (job_id, seq, to_status, actor, reason, attempt)
 select id, 1, 'pending', 'operator', 'enqueue', 0 from silkline.jobs where status = 'pending';
 
+insert into silkline.tasks (job_id, url_key, url, depth)
+select id, md5(n::text)::uuid, 'https://site.example/' || n, 1
+from silkline.jobs
+cross join generate_series(1, 3) as n
+where status = 'completed';
+
+insert into public.crawl_pages (user_id, source_id, url_key, url, version, job_id, content_hash)
+select user_id, 'source', id, 'https://site.example/', 1, id, 'hash'
+from silkline.jobs
+where status = 'completed';
+
+insert into public.crawl_audits (
+  job_id, owner_id, score, grade, categories, findings, ruleset_version
+)
+select id, owner_id, 90, 'A', '{}', '[]', '1'
+from silkline.jobs
+where status = 'completed';
+
+select silkline.lower_floors();
+
 reset session_replication_role;
 analyze silkline.jobs;
 analyze silkline.states;
+analyze silkline.events;
+analyze silkline.tasks;
+analyze public.crawl_pages;
+analyze public.crawl_audits;
 """
 
 
@@ -78,11 +104,8 @@ class Cost:
         return max((scan.rows for scan in self.scans if scan.table == table), default=0)
 
     def sequential(self) -> list[Scan]:
-        # The settings are one row.
         return [
-            scan
-            for scan in self.scans
-            if scan.node == 'Seq Scan' and scan.table != 'crawl_settings'
+            scan for scan in self.scans if scan.node == 'Seq Scan' and scan.table not in SINGLE_ROWS
         ]
 
 
@@ -176,9 +199,9 @@ def test_a_claim_reads_the_head_of_the_line_and_sorts_no_backlog(
         )
 
         assert len(rows) == tokens
-        assert cost.rows_of('crawl_jobs') > 0
+        assert cost.rows_of('jobs') > 0
         assert cost.sequential() == []
-        assert cost.rows_of('crawl_jobs') <= FEW
+        assert cost.rows_of('jobs') <= FEW
         assert cost.sorted_rows <= FEW
 
 
@@ -209,7 +232,7 @@ def test_a_claim_that_finds_a_blocked_job_at_the_head_reads_few_rows(
     assert [row['id'] for row in rows] != [head['id']]
     assert len(rows) == 1
     assert cost.sequential() == []
-    assert cost.rows_of('crawl_jobs') <= FEW
+    assert cost.rows_of('jobs') <= FEW
 
 
 def test_the_calls_of_a_lease_read_few_rows_of_a_large_queue(
@@ -250,8 +273,8 @@ def test_the_calls_of_a_lease_read_few_rows_of_a_large_queue(
             rows, cost = explained(function, **params)
             assert len(rows) == 1
             assert cost.statements > 0
-            assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
-            assert cost.rows_of('crawl_jobs') <= FEW, function
+            assert [scan for scan in cost.sequential() if scan.table == 'jobs'] == []
+            assert cost.rows_of('jobs') <= FEW, function
             assert cost.sorted_rows <= FEW
 
 
@@ -262,8 +285,8 @@ def test_a_reap_reads_only_leases(backlog: Database, explained: Explain) -> None
     rows, cost = explained('reap_crawl_jobs')
 
     assert {row['job_id'] for row in rows} == {lease.job_id for lease in leases}
-    assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
-    assert cost.rows_of('crawl_jobs') <= FEW
+    assert [scan for scan in cost.sequential() if scan.table == 'jobs'] == []
+    assert cost.rows_of('jobs') <= FEW
     assert cost.sorted_rows <= FEW
 
 
@@ -271,9 +294,59 @@ def test_an_enqueue_reads_no_backlog(explained: Explain) -> None:
     rows, cost = explained('enqueue_crawl_job', p_payload={'url': 'https://new.example/'})
 
     assert len(rows) == 1
-    assert [scan for scan in cost.sequential() if scan.table == 'crawl_jobs'] == []
-    assert cost.rows_of('crawl_jobs') <= FEW
+    assert [scan for scan in cost.sequential() if scan.table == 'jobs'] == []
+    assert cost.rows_of('jobs') <= FEW
     assert cost.sorted_rows <= FEW
+
+
+NEWEST = 'order by created_at desc limit 20'
+
+
+@pytest.mark.parametrize('has_jobs', [True, False])
+@pytest.mark.parametrize(
+    'query',
+    [
+        'crawl_jobs limit 10',
+        'crawl_states limit 10',
+        'crawl_tasks limit 10',
+        'crawl_events limit 10',
+        'crawl_pages limit 10',
+        'crawl_audits limit 10',
+        f'crawl_jobs {NEWEST}',
+        f'crawl_audits {NEWEST}',
+        f"crawl_jobs where status = 'failed' {NEWEST}",
+        f"crawl_jobs where status = 'processing' {NEWEST}",
+    ],
+)
+def test_a_user_of_few_jobs_reads_few_rows_among_those_of_others(
+    backlog: Database, query: str, *, has_jobs: bool
+) -> None:
+    user = backlog.user()
+    if has_jobs:
+        enqueue(backlog, f'{user}.example', user=user)
+    session = backlog.connect('authenticated', user)
+    explain = f'explain (analyze, format json) select * from public.{query}'  # noqa: S608 - from the list above
+
+    [row] = session.execute(explain.encode()).fetchall()
+
+    cost = cost_of([row['QUERY PLAN'][0]['Plan']])
+    assert sum(scan.rows for scan in cost.scans) <= FEW
+
+
+@pytest.mark.parametrize('function', ['crawl_queue_stats', 'pending_crawl_work'])
+@pytest.mark.parametrize('is_user', [True, False])
+def test_the_numbers_of_the_queue_cost_no_more_than_their_limit(
+    backlog: Database, function: str, *, is_user: bool
+) -> None:
+    [row] = backlog.query("select md5('user 1')::uuid as id")
+    explained = explainer(backlog, user=row['id'] if is_user else None)
+
+    _, cost = explained(function)
+
+    assert [scan for scan in cost.sequential() if scan.table == 'jobs'] == []
+    # A count for each of three waits.
+    assert cost.rows_of('jobs') <= 3 * 5000
+    assert cost.sorted_rows <= 5000
 
 
 FRONTIER = """
@@ -330,6 +403,7 @@ def test_a_checkpoint_reads_few_rows_of_a_large_frontier_when_the_budget_is_spen
 ) -> None:
     job_id = enqueue(database, payload={'max_pages': 10_012})
     lease = claim_one(database)
+    expect_empty_tables(database)
     explained = explainer(database)
     # A session plans while the tables are small, and keeps its plans when they have grown.
     explained('checkpoint_crawl_job', p_lease_token=lease.token, p_batch={'seq': 1}, p_want=100)
@@ -356,7 +430,7 @@ def test_a_checkpoint_reads_few_rows_of_a_large_frontier_when_the_budget_is_spen
         held += [task['url_key'] for task in answer['tasks']]
         leased.append(len(answer['tasks']))
         pending = answer['pending']
-        assert cost.rows_of('crawl_tasks') <= FEW
+        assert cost.rows_of('tasks') <= FEW
         assert cost.sorted_rows <= FEW
 
     assert leased == [2, 1, 0, 1]
@@ -368,6 +442,7 @@ def test_a_frontier_beyond_the_budget_is_skipped_in_bounded_steps(
 ) -> None:
     job_id = enqueue(database, payload={'max_pages': 10_010})
     lease = claim_one(database)
+    expect_empty_tables(database)
     explained = explainer(database)
     fill_frontier(database, job_id)
     steps = 0
@@ -381,7 +456,7 @@ def test_a_frontier_beyond_the_budget_is_skipped_in_bounded_steps(
         answer = row['checkpoint_crawl_job']
         drained = answer['drained']
         assert drained or answer['next_in_seconds'] == 0
-        assert cost.rows_of('crawl_tasks') <= 5000
+        assert cost.rows_of('tasks') <= 5000
         assert cost.sorted_rows <= FEW
 
     assert steps == 16
@@ -390,6 +465,7 @@ def test_a_frontier_beyond_the_budget_is_skipped_in_bounded_steps(
 def test_stored_links_cost_one_probe_per_page(database: Database) -> None:
     job_id = enqueue(database, payload={'max_pages': 100_000})
     lease = claim_one(database)
+    expect_empty_tables(database)
     explained = explainer(database)
     keys = [page_key(database, number) for number in range(500)]
     params = {'p_lease_token': lease.token, 'p_want': 0}
@@ -403,7 +479,7 @@ def test_stored_links_cost_one_probe_per_page(database: Database) -> None:
     assert len(row['checkpoint_crawl_job']['links']) == 500
     assert cost.sequential() == []
     assert cost.rows_of('crawl_pages') == 500
-    assert cost.rows_of('crawl_tasks') <= FEW
+    assert cost.rows_of('tasks') <= FEW
     assert cost.sorted_rows <= 500
 
 
@@ -412,6 +488,7 @@ def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
 ) -> None:
     job_id = enqueue(database, payload={'max_pages': 100_000})
     lease = claim_one(database)
+    expect_empty_tables(database)
     explained = explainer(database)
     params = {'p_lease_token': lease.token, 'p_want': 0}
     # With one of them in the tables, so that each statement is planned now.
@@ -419,9 +496,7 @@ def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
     explained('checkpoint_crawl_job', p_batch={'seq': 1, 'discovered': [deep]}, **params)
     explained('checkpoint_crawl_job', p_batch={'seq': 2, 'discovered': [found(1)]}, **params)
     fill_frontier(database, job_id)
-    database.query(
-        "update silkline.tasks set skip_reason = 'too_deep' where status = 'skipped'"
-    )
+    database.query("update silkline.tasks set skip_reason = 'too_deep' where status = 'skipped'")
     # The first 50 are done, the others were too deep.
     links = [
         found(0, url_key=page_key(database, number))
@@ -433,7 +508,7 @@ def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
     )
 
     assert row['checkpoint_crawl_job']['pending'] == 80_000 + 50
-    assert cost.rows_of('crawl_tasks') <= FEW
+    assert cost.rows_of('tasks') <= FEW
     assert cost.sorted_rows <= FEW
     counted = database.query("select from silkline.tasks where skip_reason = 'too_deep'")
     assert len(counted) == 9990 - 50
@@ -442,6 +517,7 @@ def test_shorter_paths_to_urls_that_were_too_deep_cost_one_probe_per_link(
 def test_copies_of_pages_cost_one_probe_per_finished_url(database: Database) -> None:
     job_id = enqueue(database, payload={'max_pages': 100_000})
     lease = claim_one(database)
+    expect_empty_tables(database)
     explained = explainer(database)
     page = {'url': 'https://site.example/', 'content_hash': 'h'}
 
@@ -471,12 +547,92 @@ def test_copies_of_pages_cost_one_probe_per_finished_url(database: Database) -> 
     held, _ = send(5, 20)
     _, cost = send(6, 20, finished=[named(key, page_key(database, 90_000)) for key in held])
 
-    assert cost.rows_of('crawl_tasks') <= FEW
+    assert cost.rows_of('tasks') <= FEW
     assert cost.sorted_rows <= FEW
     copies = database.query(
         'select from silkline.tasks where copy_of = %s', [page_key(database, 90_000)]
     )
     assert len(copies) == 20
+
+
+def test_pages_cost_one_probe_each_even_if_planned_while_their_table_was_empty(
+    database: Database,
+) -> None:
+    job_id = enqueue(database, payload={'max_pages': 100_000})
+    lease = claim_one(database)
+    expect_empty_tables(database)
+    explained = explainer(database)
+
+    def send(seq: int, want: int, **batch: Any) -> tuple[list[str], Cost]:
+        [row], cost = explained(
+            'checkpoint_crawl_job',
+            p_lease_token=lease.token,
+            p_batch={'seq': seq, **batch},
+            p_want=want,
+        )
+        return [task['url_key'] for task in row['checkpoint_crawl_job']['tasks']], cost
+
+    def fetched(key: str, content_hash: str) -> dict[str, Any]:
+        page = {'url': 'https://site.example/', 'content_hash': content_hash}
+        return {'url_key': key, 'status': 'done', 'page': page}
+
+    first, _ = send(1, 1, discovered=[found(1)])
+    send(2, 0, finished=[fetched(first[0], 'h')])
+    fill_frontier(database, job_id)
+    keys = [page_key(database, number) for number in range(60)]
+    database.query(
+        """
+        update silkline.tasks
+        set status = 'pending', next_run_at = now() - interval '1 day'
+        where url_key = any (%s::uuid[])
+        """,
+        [keys],
+    )
+    database.query('update silkline.states set total_done = 9941, total_pending = 80060')
+    held, _ = send(3, 60)
+    assert set(held) == set(keys)
+    _, cost = send(
+        4,
+        60,
+        finished=[
+            *(fetched(keys[number], str(number)) for number in range(20)),
+            *(fetched(keys[number], 'changed') for number in range(20, 40)),
+            *(
+                {'url_key': keys[number], 'status': 'done', 'not_modified': True}
+                for number in range(40, 60)
+            ),
+        ],
+    )
+
+    assert cost.sequential() == []
+    assert cost.rows_of('crawl_pages') <= FEW
+    assert cost.rows_of('tasks') <= FEW
+    assert cost.sorted_rows <= FEW
+    [state] = database.query('select pages_new, pages_changed, pages_unchanged from crawl_states')
+    assert list(state.values()) == [1, 20, 40]
+
+
+@pytest.mark.parametrize('end', ['release_crawl_job', 'fail_crawl_job'])
+def test_a_lease_without_urls_in_flight_ends_without_reading_urls(
+    database: Database, end: str
+) -> None:
+    job_id = enqueue(database)
+    lease = claim_one(database)
+    expect_empty_tables(database)
+    explained = explainer(database)
+    fill_frontier(database, job_id)
+    error = {'p_error_code': 'oom'} if end == 'fail_crawl_job' else {}
+
+    _, cost = explained(end, p_lease_token=lease.token, **error)
+
+    assert [scan for scan in cost.scans if scan.table == 'tasks'] == []
+
+
+def expect_empty_tables(database: Database) -> None:
+    """As after a vacuum of an empty queue: plans expect one row in each of these tables."""
+    session = database.connect('supabase_admin')
+    session.execute('vacuum (analyze) silkline.tasks, public.crawl_pages, public.crawl_hosts')
+    session.close()
 
 
 def page_key(database: Database, number: int) -> str:
@@ -485,7 +641,10 @@ def page_key(database: Database, number: int) -> str:
 
 
 @pytest.mark.parametrize('is_owner', [True, False])
-@pytest.mark.parametrize(('status', 'count'), [(None, 100), ('done', 100), ('error', 10)])
+@pytest.mark.parametrize(
+    ('status', 'count'),
+    [(None, 100), ('done', 100), ('error', 10), ('skipped', 100), ('pending', 100)],
+)
 def test_paging_through_the_pages_of_a_job_reads_few_rows_at_every_point(
     database: Database, status: str | None, count: int, *, is_owner: bool
 ) -> None:
@@ -502,10 +661,9 @@ def test_paging_through_the_pages_of_a_job_reads_few_rows_at_every_point(
 
         assert 0 < len(rows) <= count or (status == 'error' and start == 'f0000000')
         assert cost.sequential() == []
-        # Every tenth URL here is done.
-        assert cost.rows_of('crawl_tasks') <= 20 * count
+        assert cost.rows_of('tasks') <= count + 1
         assert cost.rows_of('crawl_pages') <= count
-        assert cost.rows_of('crawl_jobs') <= 20 * count
+        assert cost.rows_of('jobs') <= 2
         assert cost.sorted_rows <= count
 
 
