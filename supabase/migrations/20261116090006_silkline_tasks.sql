@@ -150,7 +150,7 @@ begin
         canonical_key uuid,
         page jsonb
       )
-      -- lateral and limit: see silkline.describe_tasks
+      -- lateral, order and limit: see silkline.describe_tasks
       cross join lateral (
         select leased.ctid as place
         from silkline.tasks as leased
@@ -168,7 +168,8 @@ begin
           known.page_id
         from silkline.tasks as known
         where known.job_id = p_job.id
-          and known.url_key = sent.canonical_key
+          and known.url_key between sent.canonical_key and sent.canonical_key
+        order by known.url_key
         limit 1
       ) as original
         on true
@@ -227,7 +228,7 @@ begin
       original.place as original_place,
       original.is_refunded
     from unnest(p_keys) as ended (url_key)
-    -- lateral and limit: see silkline.describe_tasks
+    -- lateral, order and limit: see silkline.describe_tasks
     cross join lateral (
       select
         task.ctid as place,
@@ -236,16 +237,18 @@ begin
         task.status = 'error' and task.attempts > 0 as is_refunded
       from silkline.tasks as task
       where task.job_id = p_job_id
-        and task.url_key = ended.url_key
+        and task.url_key between ended.url_key and ended.url_key
         and task.status in ('done', 'error', 'skipped')
+      order by task.url_key
       limit 1
     ) as original
     cross join lateral (
       select task.ctid as place, task.copy_title
       from silkline.tasks as task
       where task.job_id = p_job_id
-        and task.copy_of = ended.url_key
+        and task.copy_of between ended.url_key and ended.url_key
         and task.skip_reason = 'canonical'
+      order by task.copy_of
       offset 0
     ) as copy
     left join lateral (
@@ -356,12 +359,21 @@ begin
         crashes = task.crashes + 1,
         lease_token = null,
         lease_seq = null
-      where task.job_id = p_job_id
-        and task.status = 'in_progress'
-        and case p_cause
-          when 'crash' then p_suspects is null or coalesce(task.url_key = any (p_suspects), false)
-          else task.losses > 0 or task.crashes > 0
-        end
+      where task.ctid = any (
+        array(
+          select leased.ctid
+          from silkline.tasks as leased
+          where leased.job_id = p_job_id
+            and leased.status between 'in_progress' and 'in_progress'
+            and case p_cause
+              when 'crash'
+                then p_suspects is null or coalesce(leased.url_key = any (p_suspects), false)
+              else leased.losses > 0 or leased.crashes > 0
+            end
+          -- The order names the index: see silkline.describe_tasks.
+          order by leased.status
+        )
+      )
       returning task.url_key, task.status
     )
     select
@@ -391,8 +403,15 @@ begin
       losses = task.losses + (p_cause = 'worker_lost')::integer,
       lease_token = null,
       lease_seq = null
-    where task.job_id = p_job_id
-      and task.status = 'in_progress'
+    where task.ctid = any (
+      array(
+        select leased.ctid
+        from silkline.tasks as leased
+        where leased.job_id = p_job_id
+          and leased.status between 'in_progress' and 'in_progress'
+        order by leased.status
+      )
+    )
     returning task.attempts
   )
   select

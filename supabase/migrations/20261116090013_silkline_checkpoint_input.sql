@@ -119,8 +119,8 @@ begin
         'the http_status of a retried URL must be a number from 0 to 999'
       ),
       (
-        '$.discovered[*].depth ? (@ < 0 || @ > 1000 || @.type() != "number")',
-        'the depth of a discovered URL must be a number from 0 to 1000'
+        '$.discovered[*].depth ? (@ > 1000 || @.type() != "number")',
+        'the depth of a discovered URL must be a number, at most 1000'
       ),
       (
         '$.hosts[*] ? (!(@.host.type() == "string"))',
@@ -298,7 +298,7 @@ begin
         not_modified,
         nth
       )
-      -- lateral and limit: see silkline.describe_tasks
+      -- lateral, order and limit: see silkline.describe_tasks
       cross join lateral (
         select leased.ctid as place
         from silkline.tasks as leased
@@ -334,6 +334,7 @@ begin
           and known.source_id = p_job.source_id
           and known.url_key = held.url_key
           and known.is_latest
+        order by known.version desc
         limit 1
       ) as latest
         on true

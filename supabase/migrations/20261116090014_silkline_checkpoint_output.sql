@@ -25,12 +25,14 @@ declare
   );
 begin
   -- While a suspect is leased alone, nothing else is leased.
-  if p_state.total_in_progress = 1 and exists (
-    select
+  if p_state.total_in_progress = 1 and (
+    select suspect.crashes > 0
     from silkline.tasks as suspect
     where suspect.job_id = p_job.id
-      and suspect.status = 'in_progress'
-      and suspect.crashes > 0
+      and suspect.status between 'in_progress' and 'in_progress'
+    -- The order names the index: see silkline.describe_tasks.
+    order by suspect.status
+    limit 1
   ) then
     return;
   end if;
@@ -142,12 +144,17 @@ create function silkline.tasks_of_batch(p_job silkline.jobs, p_seq integer)
 as $$
 begin
   return (
-    select array_agg(task.url_key)
-    from silkline.tasks as task
-    where task.job_id = p_job.id
-      and task.status = 'in_progress'
-      and task.lease_token = p_job.lease_token
-      and task.lease_seq = p_seq
+    select array_agg(leased.url_key)
+    from (
+      select task.url_key
+      from silkline.tasks as task
+      where task.job_id = p_job.id
+        and task.status between 'in_progress' and 'in_progress'
+        and task.lease_token = p_job.lease_token
+        and task.lease_seq = p_seq
+      -- The order names the index: see silkline.describe_tasks.
+      order by task.status
+    ) as leased
   );
 end
 $$;
@@ -186,8 +193,9 @@ begin
       '[]'
     )
     from unnest(p_keys) as leased (url_key)
-    -- lateral and limit: one probe of a unique index per URL, even if the table was small when the
-    -- plan was made.
+    -- lateral and limit: one probe per URL, even if the table was small when the plan was made. The
+    -- order names the index, because to a plan for an empty table all indexes are equal; between
+    -- instead of =, because constants are not sorted.
     cross join lateral (
       select
         known.url,
@@ -195,7 +203,8 @@ begin
         known.attempts
       from silkline.tasks as known
       where known.job_id = p_job.id
-        and known.url_key = leased.url_key
+        and known.url_key between leased.url_key and leased.url_key
+      order by known.url_key
       limit 1
     ) as task
     left join lateral (
@@ -208,6 +217,7 @@ begin
         and latest.source_id = p_job.source_id
         and latest.url_key = leased.url_key
         and latest.is_latest
+      order by latest.version desc
       limit 1
     ) as page
       on true
@@ -245,7 +255,7 @@ begin
       group by listed.url_key::uuid
       order by min(listed.nth)
     ) as wanted
-    -- lateral and limit: see silkline.describe_tasks
+    -- lateral, order and limit: see silkline.describe_tasks
     left join lateral (
       select latest.links
       from public.crawl_pages as latest
@@ -253,6 +263,7 @@ begin
         and latest.source_id = p_job.source_id
         and latest.url_key = wanted.url_key
         and latest.is_latest
+      order by latest.version desc
       limit 1
     ) as stored
       on true
@@ -299,7 +310,7 @@ begin
       '[]'
     )
     from jsonb_array_elements_text(p_hosts) as wanted (name)
-    -- lateral and limit: see silkline.describe_tasks
+    -- lateral, order and limit: see silkline.describe_tasks
     cross join lateral (
       select known.*
       from public.crawl_hosts as known

@@ -59,6 +59,7 @@ revoke execute on function silkline.has_room(silkline.jobs, integer)
 create function silkline.finish_tasks(
   p_job silkline.jobs,
   p_before silkline.states,
+  p_finished jsonb,
   p_batch jsonb
 )
   returns silkline.task_counts
@@ -72,14 +73,14 @@ declare
   v_copies uuid[] := '{}'::uuid[];
   v_unfetched integer;
 begin
-  if not p_batch ? 'finished' then
+  if p_finished is null then
     return null;
   end if;
 
-  if jsonb_path_exists(p_batch, '$.finished[*].canonical_key') then
+  if jsonb_path_exists(p_finished, '$[*].canonical_key') then
     v_copies := silkline.mark_copies(
       p_job,
-      p_batch -> 'finished',
+      p_finished,
       array(
         select found.url_key
         from jsonb_to_recordset(p_batch -> 'discovered') as found (
@@ -134,7 +135,7 @@ begin
         held.not_modified,
         held.page_id,
         held.change
-      from silkline.save_pages(p_job, p_batch -> 'finished', v_copies) as held
+      from silkline.save_pages(p_job, p_finished, v_copies) as held
     ) as ended
     where task.ctid = ended.place
     returning
@@ -184,10 +185,10 @@ begin
 end
 $$;
 
-comment on function silkline.finish_tasks(silkline.jobs, silkline.states, jsonb) is
+comment on function silkline.finish_tasks(silkline.jobs, silkline.states, jsonb, jsonb) is
   'Store the pages of finished URLs, and end these URLs.';
 
-revoke execute on function silkline.finish_tasks(silkline.jobs, silkline.states, jsonb)
+revoke execute on function silkline.finish_tasks(silkline.jobs, silkline.states, jsonb, jsonb)
   from public, anon, authenticated;
 
 -- Make URLs pending again. Attempts are bounded here too, whatever the crawl does, so that a job
@@ -233,7 +234,7 @@ begin
         error text,
         http_status smallint
       )
-      -- lateral and limit: see silkline.describe_tasks
+      -- lateral, order and limit: see silkline.describe_tasks
       cross join lateral (
         select leased.ctid as place
         from silkline.tasks as leased
@@ -312,7 +313,8 @@ revoke execute on function silkline.check_copies(uuid, jsonb) from public, anon,
 create function silkline.add_links(
   p_job silkline.jobs,
   p_before silkline.states,
-  p_batch jsonb,
+  p_found jsonb,
+  p_refused jsonb,
   p_lacks_budget boolean
 )
   returns silkline.task_counts
@@ -326,7 +328,7 @@ declare
   v_may_add constant boolean := silkline.has_room(p_job, p_before.total_pending);
   v_may_skip constant boolean := silkline.has_room(p_job, p_before.total_skipped);
 begin
-  if not p_batch ?| '{discovered,refused}' then
+  if coalesce(p_found, p_refused) is null then
     return null;
   end if;
 
@@ -343,7 +345,7 @@ begin
         when sent.url !~* '^https?://' then 'invalid_url'
         when p_lacks_budget then 'budget'
       end as skip_reason
-    from jsonb_to_recordset(p_batch -> 'discovered') as sent (
+    from jsonb_to_recordset(p_found) as sent (
       url_key uuid,
       url text,
       depth smallint,
@@ -385,12 +387,13 @@ begin
         end
       order by found.url_key, found.skip_reason nulls first, found.depth
     ) as link
-    -- lateral and limit: see silkline.describe_tasks
+    -- lateral, order and limit: see silkline.describe_tasks
     left join lateral (
       select true as is_known
       from silkline.tasks as task
       where task.job_id = p_job.id
-        and task.url_key = link.url_key
+        and task.url_key between link.url_key and link.url_key
+      order by task.url_key
       limit 1
     ) as known
       on true
@@ -400,9 +403,9 @@ begin
   select
     counted.pending,
     counted.skipped,
-    refused.out_of_scope + coalesce((p_batch #> '{refused,out_of_scope}')::bigint, 0),
-    refused.excluded + coalesce((p_batch #> '{refused,excluded}')::bigint, 0),
-    refused.invalid_url + coalesce((p_batch #> '{refused,invalid_url}')::bigint, 0)
+    refused.out_of_scope + coalesce((p_refused -> 'out_of_scope')::bigint, 0),
+    refused.excluded + coalesce((p_refused -> 'excluded')::bigint, 0),
+    refused.invalid_url + coalesce((p_refused -> 'invalid_url')::bigint, 0)
   into
     v_counts.pending,
     v_counts.skipped,
@@ -429,11 +432,14 @@ begin
 end
 $$;
 
-comment on function silkline.add_links(silkline.jobs, silkline.states, jsonb, boolean) is
+comment on function silkline.add_links(
+  silkline.jobs, silkline.states, jsonb, jsonb, boolean
+) is
   'Add links to the frontier, and count those that the rules of the crawl refuse.';
 
-revoke execute on function silkline.add_links(silkline.jobs, silkline.states, jsonb, boolean)
-  from public, anon, authenticated;
+revoke execute on function silkline.add_links(
+  silkline.jobs, silkline.states, jsonb, jsonb, boolean
+) from public, anon, authenticated;
 
 -- URLs that were too deep are pending again when a shorter path leads to them.
 create function silkline.revive_links(
@@ -487,13 +493,14 @@ begin
         skip_reason text,
         found_on uuid
       )
-      -- lateral and limit: see silkline.describe_tasks
+      -- lateral, order and limit: see silkline.describe_tasks
       cross join lateral (
         select deep.ctid as place
         from silkline.tasks as deep
         where deep.job_id = p_job.id
-          and deep.url_key = sent.url_key
+          and deep.url_key between sent.url_key and sent.url_key
           and deep.skip_reason = 'too_deep'
+        order by deep.url_key
         limit 1
       ) as known
       where sent.skip_reason is null
@@ -668,7 +675,9 @@ begin
   if v_before.batch_token = p_lease_token and v_before.batch_seq >= v_seq then
     v_leased := silkline.tasks_of_batch(v_job, v_seq);
   else
-    v_state := silkline.add_counts(v_state, silkline.finish_tasks(v_job, v_before, p_batch));
+    v_state := silkline.add_counts(
+      v_state, silkline.finish_tasks(v_job, v_before, p_batch -> 'finished', p_batch)
+    );
     v_state := silkline.add_counts(v_state, silkline.retry_tasks(v_job, p_batch));
     v_state := silkline.add_counts(v_state, silkline.check_copies(v_job.id, p_batch));
 
@@ -677,7 +686,10 @@ begin
       and v_state.pages_spent >= silkline.page_budget(v_job.payload);
 
     v_state := silkline.add_counts(
-      v_state, silkline.add_links(v_job, v_before, p_batch, v_lacks_budget)
+      v_state,
+      silkline.add_links(
+        v_job, v_before, p_batch -> 'discovered', p_batch -> 'refused', v_lacks_budget
+      )
     );
     v_state := silkline.add_counts(
       v_state, silkline.revive_links(v_job, v_before, p_batch, v_lacks_budget)

@@ -1309,8 +1309,8 @@ select throws_ok(
 )
 from (
   values
-    ('{"depth": -1}'::jsonb, 'PT422',
-      'the depth of a discovered URL must be a number from 0 to 1000',
+    ('{"depth": -1}'::jsonb, '23514',
+      'new row for relation "tasks" violates check constraint "tasks_depth_is_in_range"',
       'a negative depth is refused'),
     ('{"skip_reason": "dislike"}', '23514',
       'new row for relation "tasks" violates check constraint "tasks_skip_reason_is_known"',
@@ -1367,7 +1367,7 @@ from (
     ('finished', 'page', '{"status": "done"}', 'the http_status of a page must be a number from 0 to 999'),
     ('retried', 'after_seconds', '{}', 'after_seconds must be a number, at most 1000000'),
     ('retried', 'http_status', '{}', 'the http_status of a retried URL must be a number from 0 to 999'),
-    ('discovered', 'depth', '{}', 'the depth of a discovered URL must be a number from 0 to 1000'),
+    ('discovered', 'depth', '{}', 'the depth of a discovered URL must be a number, at most 1000'),
     ('hosts', 'robots_status', '{"host": "x"}', 'robots_status must be a number from 0 to 999'),
     ('hosts', 'crawl_delay_seconds', '{"host": "x"}', 'crawl_delay_seconds must be a number from 0 to 3600'),
     ('hosts', 'backoff_seconds', '{"host": "x"}', 'backoff_seconds must be a number from 0 to 1000000'),
