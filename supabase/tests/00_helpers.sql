@@ -361,6 +361,14 @@ as $$
     select 'event ' || ctid || events from silkline.events
     union all
     select 'worker ' || ctid || crawl_workers from public.crawl_workers
+    union all
+    select 'deleted job ' || ctid || deleted_jobs from silkline.deleted_jobs
+    union all
+    select 'deleted account ' || ctid || deleted_accounts from silkline.deleted_accounts
+    union all
+    select 'token ' || ctid || spent_tokens from silkline.spent_tokens
+    union all
+    select 'quota ' || ctid || quota_uses from silkline.quota_uses
   ) as written;
 $$;
 

@@ -2,7 +2,7 @@
 -- Also the rules that the tables enforce.
 
 begin;
-select plan(196);
+select plan(199);
 
 -- Row level security
 
@@ -23,6 +23,10 @@ select is_empty(
     from pg_catalog.pg_class as relation
     where relation.relnamespace in ('public'::regnamespace, 'silkline'::regnamespace)
       and relation.relkind in ('v', 'm', 'f')
+      and (
+        relation.relkind <> 'v'
+        or not coalesce('security_invoker=true' = any (relation.reloptions), false)
+      )
   $$,
   'no view, materialized view or foreign table bypasses row level security'
 );
@@ -31,52 +35,69 @@ select tables_are(
   'public',
   array[
     'crawl_audits',
-    'crawl_events',
     'crawl_hosts',
-    'crawl_jobs',
     'crawl_pages',
     'crawl_settings',
-    'crawl_states',
-    'crawl_tasks',
     'crawl_workers'
   ],
   'the API has these tables and no other'
 );
-select tables_are('silkline', array['payload_options', 'maintenance'], 'the private schema has two tables');
-
-select policies_are('public', 'crawl_settings', array['Signed-in users read the settings'], 'crawl_settings has one policy');
-select policies_are('public', 'crawl_jobs', array['Users read their own jobs'], 'crawl_jobs has one policy');
-select policies_are('public', 'crawl_states', array['Users read the state of their own jobs'], 'crawl_states has one policy');
-select policies_are('public', 'crawl_tasks', array['Users read the URLs of their own jobs'], 'crawl_tasks has one policy');
-select policies_are('public', 'crawl_pages', array['Users read their own pages'], 'crawl_pages has one policy');
-select policies_are('public', 'crawl_hosts', array['Only the service reads hosts'], 'crawl_hosts has one policy');
-select policies_are('public', 'crawl_audits', array['Users read their own audits'], 'crawl_audits has one policy');
-select policies_are('public', 'crawl_events', array['Users read the history of their own jobs'], 'crawl_events has one policy');
-select policies_are('public', 'crawl_workers', array['Only the service reads workers'], 'crawl_workers has one policy');
-select policies_are('silkline', 'payload_options', array['Only the service reads options'], 'payload_options has one policy');
-select policies_are('silkline', 'maintenance', array['Only the service reads maintenance'], 'maintenance has one policy');
+select views_are(
+  'public',
+  array[
+    'crawl_events',
+    'crawl_jobs',
+    'crawl_states',
+    'crawl_tasks'
+  ],
+  'the API has these views and no other'
+);
+select tables_are(
+  'silkline',
+  array[
+    'deleted_accounts',
+    'deleted_jobs',
+    'events',
+    'jobs',
+    'lines',
+    'maintenance',
+    'payload_options',
+    'quota_uses',
+    'spent_tokens',
+    'states',
+    'tasks',
+    'time_floors'
+  ],
+  'the private schema has these tables and no other'
+);
+select views_are('silkline', '{}'::name[], 'the private schema has no view');
 
 select set_eq(
   $$
-    select policy.tablename::text, policy.cmd, policy.roles::text
+    select policy.schemaname || '.' || policy.tablename, policy.policyname::text, policy.cmd, policy.roles::text
     from pg_catalog.pg_policies as policy
     where policy.schemaname in ('public', 'silkline')
   $$,
   $$
     values
-      ('crawl_settings', 'SELECT', '{authenticated}'),
-      ('crawl_jobs', 'SELECT', '{authenticated}'),
-      ('crawl_states', 'SELECT', '{authenticated}'),
-      ('crawl_tasks', 'SELECT', '{authenticated}'),
-      ('crawl_pages', 'SELECT', '{authenticated}'),
-      ('crawl_audits', 'SELECT', '{authenticated}'),
-      ('crawl_events', 'SELECT', '{authenticated}'),
-      ('crawl_hosts', 'SELECT', '{service_role}'),
-      ('crawl_workers', 'SELECT', '{service_role}'),
-      ('payload_options', 'SELECT', '{service_role}'),
-      ('maintenance', 'SELECT', '{service_role}')
+      ('public.crawl_settings', 'Signed-in users read the settings', 'SELECT', '{authenticated}'),
+      ('public.crawl_pages', 'Users read their own pages', 'SELECT', '{authenticated}'),
+      ('public.crawl_audits', 'Users read their own audits', 'SELECT', '{authenticated}'),
+      ('public.crawl_hosts', 'Only the service reads hosts', 'SELECT', '{service_role}'),
+      ('public.crawl_workers', 'Only the service reads workers', 'SELECT', '{service_role}'),
+      ('silkline.jobs', 'Users read their own jobs', 'SELECT', '{authenticated}'),
+      ('silkline.states', 'Users read the state of their own jobs', 'SELECT', '{authenticated}'),
+      ('silkline.tasks', 'Users read the URLs of their own jobs', 'SELECT', '{authenticated}'),
+      ('silkline.events', 'Users read the history of their own jobs', 'SELECT', '{authenticated}'),
+      ('silkline.deleted_accounts', 'Only the service reads deleted accounts', 'SELECT', '{service_role}'),
+      ('silkline.deleted_jobs', 'Only the service reads deleted jobs', 'SELECT', '{service_role}'),
+      ('silkline.lines', 'Only the service reads lines', 'SELECT', '{service_role}'),
+      ('silkline.maintenance', 'Only the service reads maintenance', 'SELECT', '{service_role}'),
+      ('silkline.payload_options', 'Only the service reads options', 'SELECT', '{service_role}'),
+      ('silkline.spent_tokens', 'Only the service reads spent tokens', 'SELECT', '{service_role}'),
+      ('silkline.time_floors', 'Only the service reads floors', 'SELECT', '{service_role}')
   $$,
-  'policies grant reading only'
+  'these are all policies, and they grant reading only'
 );
 
 select is_empty(
@@ -102,16 +123,22 @@ select set_eq(
     'heartbeat_crawl_jobs',
     'checkpoint_crawl_job',
     'complete_crawl_job',
+    'complete_crawl_jobs',
     'fail_crawl_job',
     'release_crawl_job',
     'reap_crawl_jobs',
     'enqueue_crawl_job',
     'enqueue_crawl_jobs',
     'pause_crawl_job',
+    'pause_crawl_jobs',
     'resume_crawl_job',
+    'resume_crawl_jobs',
     'stop_crawl_job',
+    'stop_crawl_jobs',
     'cancel_crawl_job',
+    'cancel_crawl_jobs',
     'retry_crawl_job',
+    'retry_crawl_jobs',
     'crawl_progress',
     'pending_crawl_work',
     'crawl_queue_stats',
@@ -213,22 +240,29 @@ select set_eq(
     'public.heartbeat_crawl_jobs',
     'public.checkpoint_crawl_job',
     'public.complete_crawl_job',
+    'public.complete_crawl_jobs',
     'public.fail_crawl_job',
     'public.release_crawl_job',
     'public.reap_crawl_jobs',
     'public.list_crawl_workers',
     'public.maintain_crawl_queue',
     'public.crawl_doctor',
+    'silkline.caller_id',
     'silkline.enqueue',
     'silkline.change_job',
+    'silkline.change_matching_jobs',
     'silkline.retry_job',
+    'silkline.retry_matching_jobs',
     'silkline.explain_job',
-    'silkline.own_job_wait',
+    'silkline.job_progress',
     'silkline.job_pages',
-    'silkline.worker_counts',
-    'silkline.delete_job_rows',
+    'silkline.pending_work',
+    'silkline.queue_stats',
+    'silkline.check_host_settings',
     'silkline.record_new_jobs',
-    'silkline.record_status_change'
+    'silkline.record_change_by_sql',
+    'silkline.remember_deleted_account',
+    'silkline.remember_deleted_jobs'
   ],
   'only these functions run with the rights of their owner'
 );
@@ -261,10 +295,15 @@ select set_eq(
     'public.enqueue_crawl_job',
     'public.enqueue_crawl_jobs',
     'public.pause_crawl_job',
+    'public.pause_crawl_jobs',
     'public.resume_crawl_job',
+    'public.resume_crawl_jobs',
     'public.stop_crawl_job',
+    'public.stop_crawl_jobs',
     'public.cancel_crawl_job',
+    'public.cancel_crawl_jobs',
     'public.retry_crawl_job',
+    'public.retry_crawl_jobs',
     'public.crawl_progress',
     'public.pending_crawl_work',
     'public.crawl_queue_stats',
@@ -272,13 +311,15 @@ select set_eq(
     'public.crawl_job_pages',
     'silkline.enqueue',
     'silkline.change_job',
+    'silkline.change_matching_jobs',
     'silkline.retry_job',
+    'silkline.retry_matching_jobs',
     'silkline.explain_job',
-    'silkline.own_job_wait',
+    'silkline.job_progress',
     'silkline.job_pages',
-    'silkline.page_budget',
-    'silkline.page_counts',
-    'silkline.worker_counts',
+    'silkline.pending_work',
+    'silkline.queue_stats',
+    'silkline.caller_id',
     'silkline.is_service',
     'silkline.topic_job_id'
   ],
@@ -297,16 +338,22 @@ select set_eq(
     'public.heartbeat_crawl_jobs',
     'public.checkpoint_crawl_job',
     'public.complete_crawl_job',
+    'public.complete_crawl_jobs',
     'public.fail_crawl_job',
     'public.release_crawl_job',
     'public.reap_crawl_jobs',
     'public.enqueue_crawl_job',
     'public.enqueue_crawl_jobs',
     'public.pause_crawl_job',
+    'public.pause_crawl_jobs',
     'public.resume_crawl_job',
+    'public.resume_crawl_jobs',
     'public.stop_crawl_job',
+    'public.stop_crawl_jobs',
     'public.cancel_crawl_job',
+    'public.cancel_crawl_jobs',
     'public.retry_crawl_job',
+    'public.retry_crawl_jobs',
     'public.crawl_progress',
     'public.pending_crawl_work',
     'public.crawl_queue_stats',
@@ -317,13 +364,15 @@ select set_eq(
     'public.crawl_doctor',
     'silkline.enqueue',
     'silkline.change_job',
+    'silkline.change_matching_jobs',
     'silkline.retry_job',
+    'silkline.retry_matching_jobs',
     'silkline.explain_job',
-    'silkline.own_job_wait',
+    'silkline.job_progress',
     'silkline.job_pages',
-    'silkline.page_budget',
-    'silkline.page_counts',
-    'silkline.worker_counts',
+    'silkline.pending_work',
+    'silkline.queue_stats',
+    'silkline.caller_id',
     'silkline.is_service'
   ],
   'the service may execute the whole API, and only the private functions that it calls'
@@ -341,6 +390,7 @@ select set_eq(
     'public.heartbeat_crawl_jobs',
     'public.checkpoint_crawl_job',
     'public.complete_crawl_job',
+    'public.complete_crawl_jobs',
     'public.fail_crawl_job',
     'public.release_crawl_job',
     'public.reap_crawl_jobs'
@@ -356,6 +406,7 @@ select schema_privs_are('silkline', 'authenticated', array['USAGE'], 'users may 
 select schema_privs_are('silkline', 'service_role', array['USAGE'], 'the service may not create anything in the private schema');
 select schema_privs_are('public', 'crawl_worker', array['USAGE'], 'workers with the limited key may not create anything in the API');
 select is_member_of('crawl_worker', array['authenticator'], 'the API can switch to the role of a worker');
+select is_member_of('crawl_worker', array['supabase_realtime_admin'], 'Realtime can switch to the role of a worker');
 select is_empty(
   $$
     select membership.roleid::regrole
@@ -384,7 +435,7 @@ select is_empty(
     cross join unnest(array['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) as privilege (name)
     cross join lateral (select role.name as role, privilege.name as privilege) as wanted
     where relation.relnamespace in ('public'::regnamespace, 'silkline'::regnamespace)
-      and relation.relkind = 'r'
+      and relation.relkind in ('r', 'v')
       and has_any_column_privilege(wanted.role, relation.oid, wanted.privilege)
   $$,
   'anonymous callers and workers with the limited key have no right on any column'
@@ -405,39 +456,102 @@ select is_empty(
 
 select set_eq(
   $$
-    select role.name, relation.relname::text, privilege.name as privilege
+    select
+      role.name as role,
+      relation.relnamespace::regnamespace || '.' || relation.relname as relation,
+      privilege.name as privilege
     from pg_catalog.pg_class as relation
     cross join unnest(array['anon', 'crawl_worker', 'authenticated', 'service_role']) as role (name)
     cross join unnest(
       array['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']
     ) as privilege (name)
     where relation.relnamespace in ('public'::regnamespace, 'silkline'::regnamespace)
-      and relation.relkind = 'r'
+      and relation.relkind in ('r', 'v')
       and has_table_privilege(role.name, relation.oid, privilege.name)
   $$,
   $$
     values
-      ('authenticated', 'crawl_settings', 'SELECT'),
-      ('authenticated', 'crawl_jobs', 'SELECT'),
-      ('authenticated', 'crawl_states', 'SELECT'),
-      ('authenticated', 'crawl_tasks', 'SELECT'),
-      ('authenticated', 'crawl_pages', 'SELECT'),
-      ('authenticated', 'crawl_audits', 'SELECT'),
-      ('authenticated', 'crawl_events', 'SELECT'),
-      ('service_role', 'crawl_settings', 'SELECT'),
-      ('service_role', 'crawl_settings', 'UPDATE'),
-      ('service_role', 'crawl_jobs', 'SELECT'),
-      ('service_role', 'crawl_states', 'SELECT'),
-      ('service_role', 'crawl_tasks', 'SELECT'),
-      ('service_role', 'crawl_pages', 'SELECT'),
-      ('service_role', 'crawl_audits', 'SELECT'),
-      ('service_role', 'crawl_events', 'SELECT'),
-      ('service_role', 'crawl_hosts', 'SELECT'),
-      ('service_role', 'crawl_workers', 'SELECT'),
-      ('service_role', 'payload_options', 'SELECT'),
-      ('service_role', 'maintenance', 'SELECT')
+      ('authenticated', 'public.crawl_settings', 'SELECT'),
+      ('authenticated', 'public.crawl_jobs', 'SELECT'),
+      ('authenticated', 'public.crawl_states', 'SELECT'),
+      ('authenticated', 'public.crawl_tasks', 'SELECT'),
+      ('authenticated', 'public.crawl_events', 'SELECT'),
+      ('authenticated', 'public.crawl_pages', 'SELECT'),
+      ('authenticated', 'public.crawl_audits', 'SELECT'),
+      ('authenticated', 'silkline.events', 'SELECT'),
+      ('service_role', 'public.crawl_settings', 'SELECT'),
+      ('service_role', 'public.crawl_settings', 'UPDATE'),
+      ('service_role', 'public.crawl_jobs', 'SELECT'),
+      ('service_role', 'public.crawl_states', 'SELECT'),
+      ('service_role', 'public.crawl_tasks', 'SELECT'),
+      ('service_role', 'public.crawl_events', 'SELECT'),
+      ('service_role', 'public.crawl_pages', 'SELECT'),
+      ('service_role', 'public.crawl_audits', 'SELECT'),
+      ('service_role', 'public.crawl_hosts', 'SELECT'),
+      ('service_role', 'public.crawl_workers', 'SELECT'),
+      ('service_role', 'silkline.events', 'SELECT'),
+      ('service_role', 'silkline.deleted_accounts', 'SELECT'),
+      ('service_role', 'silkline.deleted_jobs', 'SELECT'),
+      ('service_role', 'silkline.spent_tokens', 'SELECT'),
+      ('service_role', 'silkline.lines', 'SELECT'),
+      ('service_role', 'silkline.time_floors', 'SELECT'),
+      ('service_role', 'silkline.payload_options', 'SELECT'),
+      ('service_role', 'silkline.maintenance', 'SELECT')
   $$,
-  'no role may do more with a table than this'
+  'no role may do more with a table or view than this'
+);
+
+select set_eq(
+  $$
+    select role.name as role, relation.relname || '.' || attribute.attname as hidden
+    from pg_catalog.pg_class as relation
+    join pg_catalog.pg_attribute as attribute
+      on attribute.attrelid = relation.oid
+    cross join unnest(array['authenticated', 'service_role']) as role (name)
+    where relation.relnamespace = 'silkline'::regnamespace
+      and relation.relkind = 'r'
+      and attribute.attnum > 0
+      and not attribute.attisdropped
+      and has_any_column_privilege(role.name, relation.oid, 'SELECT')
+      and not has_column_privilege(role.name, relation.oid, attribute.attnum, 'SELECT')
+  $$,
+  $$
+    select role, hidden
+    from unnest(array['authenticated', 'service_role']) as role
+    cross join unnest(
+      array[
+        'jobs.lease_token',
+        'jobs.place',
+        'jobs.host_slot',
+        'jobs.has_lost_turn',
+        'jobs.idempotency_request',
+        'states.batch_token',
+        'states.batch_seq',
+        'states.progress_sent_at',
+        'tasks.lease_token',
+        'tasks.lease_seq'
+      ]
+    ) as hidden
+  $$,
+  'of the tables behind the views, these columns are hidden and no other'
+);
+
+select is_empty(
+  $$
+    select role.name, relation.oid::regclass, attribute.attname, privilege.name
+    from pg_catalog.pg_class as relation
+    join pg_catalog.pg_attribute as attribute
+      on attribute.attrelid = relation.oid
+    cross join unnest(array['authenticated', 'service_role']) as role (name)
+    cross join unnest(array['INSERT', 'UPDATE', 'REFERENCES']) as privilege (name)
+    where relation.relnamespace in ('public'::regnamespace, 'silkline'::regnamespace)
+      and relation.relkind in ('r', 'v')
+      and attribute.attnum > 0
+      and not attribute.attisdropped
+      and has_column_privilege(role.name, relation.oid, attribute.attnum, privilege.name)
+      and (role.name, relation.relname, privilege.name) <> ('service_role', 'crawl_settings', 'UPDATE')
+  $$,
+  'no role may write a column, except for the service the settings'
 );
 
 -- By trying: two users, each with a job that left a row in every table
@@ -465,20 +579,38 @@ from unnest(array['ann-job', 'bob-job']) as name;
 select public.heartbeat_crawl_jobs(tests.worker_id(), '{}');
 
 select results_eq(
-  $$ select tests.as_user('ann', 'select id from silkline.jobs') $$,
+  $$ select tests.as_user('ann', 'select id from public.crawl_jobs') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads her own jobs only'
 );
 select results_eq(
-  $$ select tests.as_user('ann', 'select job_id from silkline.states') $$,
+  $$ select tests.as_user('ann', 'select job_id from public.crawl_states') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads the state of her own jobs only'
 );
 select results_eq(
-  $$ select tests.as_user('ann', 'select job_id from silkline.tasks') $$,
+  $$ select tests.as_user('ann', 'select job_id from public.crawl_tasks') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads the URLs of her own jobs only'
 );
+select results_eq(
+  format($$ select distinct tests.as_user('ann', 'select job_id from silkline.%s') $$, name),
+  $$ select to_jsonb(tests.job('ann-job')) $$,
+  format('the policy of silkline.%s alone limits a user to her own jobs', name)
+)
+from unnest(array['states', 'tasks', 'events']) as name;
+select results_eq(
+  $$ select tests.as_user('ann', 'select id from silkline.jobs') $$,
+  $$ select to_jsonb(tests.job('ann-job')) $$,
+  'so does the policy of silkline.jobs'
+);
+select throws_ok(
+  format('select tests.run_as(%L, tests.user_id(%L), %L)', role, 'ann', 'select lease_token from silkline.jobs'),
+  '42501',
+  'permission denied for table jobs',
+  format('%s does not read lease tokens', role)
+)
+from unnest(array['authenticated', 'service_role']) as role;
 select results_eq(
   $$ select tests.as_user('ann', 'select job_id from public.crawl_pages') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
@@ -490,7 +622,7 @@ select results_eq(
   'a user reads her own audits only'
 );
 select results_eq(
-  $$ select distinct tests.as_user('ann', 'select distinct job_id from silkline.events') $$,
+  $$ select distinct tests.as_user('ann', 'select distinct job_id from public.crawl_events') $$,
   $$ select to_jsonb(tests.job('ann-job')) $$,
   'a user reads the history of her own jobs only'
 );
@@ -555,7 +687,11 @@ from unnest(
 select throws_ok(
   format('select tests.run_as(%L, null, %L)', role, format('select * from public.%I', name)),
   '42501',
-  format('permission denied for table %s', name),
+  format(
+    'permission denied for %s %s',
+    case when name in ('crawl_jobs', 'crawl_states', 'crawl_tasks', 'crawl_events') then 'view' else 'table' end,
+    name
+  ),
   format('%s does not read %s', role, name)
 )
 from unnest(array['anon', 'crawl_worker']) as role
@@ -584,14 +720,15 @@ select is_empty(
   $$,
   'a forged claim opens no row'
 );
-select is(
-  (
+select throws_ok(
+  $$
     select tests.as_user('ann', $sql$
       select public.crawl_queue_stats() -> 'ended_in_24_hours'
       from set_config('request.jwt.claims', '{"role": "service_role"}', true)
     $sql$)
-  ),
-  '{}'::jsonb,
+  $$,
+  'PT401',
+  'the caller is not signed in',
   'with a forged claim, other users'' jobs are not counted'
 );
 select throws_ok(
@@ -615,7 +752,7 @@ select throws_ok(
     'update silkline.jobs set priority = 100 where true'
   ),
   '42501',
-  'permission denied for table crawl_jobs',
+  case when role in ('anon', 'crawl_worker') then 'permission denied for schema silkline' else 'permission denied for table jobs' end,
   format('%s does not update jobs directly', role)
 )
 from unnest(array['anon', 'authenticated', 'service_role', 'crawl_worker']) as role;
@@ -627,7 +764,7 @@ select throws_ok(
     'delete from silkline.events where true'
   ),
   '42501',
-  'permission denied for table crawl_events',
+  case when role in ('anon', 'crawl_worker') then 'permission denied for schema silkline' else 'permission denied for table events' end,
   format('%s does not rewrite history', role)
 )
 from unnest(array['anon', 'authenticated', 'service_role', 'crawl_worker']) as role;
@@ -644,9 +781,9 @@ select throws_ok(
 )
 from unnest(array['anon', 'authenticated', 'crawl_worker']) as role;
 select throws_ok(
-  format('select tests.write_as(%L, null, %L)', role, 'truncate silkline.jobs cascade'),
+  format('select tests.write_as(%L, null, %L)', role, 'truncate public.crawl_pages'),
   '42501',
-  'permission denied for table crawl_jobs',
+  'permission denied for table crawl_pages',
   format('%s does not truncate: row level security would not stop it', role)
 )
 from unnest(array['anon', 'authenticated', 'service_role', 'crawl_worker']) as role;
@@ -669,46 +806,60 @@ select lives_ok(
 
 -- Rules that the tables enforce
 
-select set_has(
+select set_eq(
   $$
     select constraint_.conname::text
     from pg_catalog.pg_constraint as constraint_
     where constraint_.connamespace in ('public'::regnamespace, 'silkline'::regnamespace)
-      and constraint_.contype in ('c', 'f', 'p')
+      and constraint_.contype in ('c', 'f', 'u')
       and constraint_.convalidated
   $$,
+  array[
+    'crawl_settings_is_one_row',
+    'crawl_settings_heartbeat_fits_lease',
+    'crawl_settings_backoff_is_ordered',
+    'crawl_settings_limits_are_positive',
+    'crawl_settings_lists_have_no_nulls',
+    'crawl_settings_user_limits_can_be_met',
+    'states_counts_are_not_negative',
+    'states_redirected_starts_are_a_list',
+    'tasks_url_is_short',
+    'tasks_depth_is_in_range',
+    'tasks_lease_fits_status',
+    'tasks_error_has_message',
+    'tasks_skip_reason_is_known',
+    'crawl_pages_version_is_positive',
+    'crawl_pages_links_are_a_list',
+    'crawl_pages_metadata_is_an_object',
+    'crawl_hosts_host_is_short',
+    'crawl_hosts_robots_txt_is_bounded',
+    'crawl_hosts_delay_is_in_range',
+    'crawl_audits_score_is_a_percentage',
+    'crawl_audits_grade_is_short',
+    'crawl_audits_categories_are_an_object',
+    'crawl_audits_findings_are_a_list',
+    'crawl_workers_slots_are_not_negative',
+    'lines_band_is_in_range',
+    'lines_floor_is_in_band',
+    'time_floors_is_one_row',
+    'payload_options_type_is_known'
+  ],
+  'every rule that is a constraint is in place and valid; no foreign key makes a write wait'
+);
+select is_empty(
   $$
-    values
-      ('crawl_settings_is_one_row'),
-      ('crawl_settings_heartbeat_fits_lease'),
-      ('crawl_settings_backoff_is_ordered'),
-      ('crawl_settings_limits_are_positive'),
-      ('jobs_user_id_fkey'),
-      ('states_counts_are_not_negative'),
-      ('tasks_pkey'),
-      ('tasks_url_is_short'),
-      ('tasks_depth_is_in_range'),
-      ('tasks_lease_fits_status'),
-      ('tasks_error_has_message'),
-      ('tasks_skip_reason_is_known'),
-      ('crawl_pages_user_id_fkey'),
-      ('crawl_pages_version_is_positive'),
-      ('crawl_pages_links_are_a_list'),
-      ('crawl_pages_metadata_is_an_object'),
-      ('crawl_hosts_host_is_short'),
-      ('crawl_hosts_robots_txt_is_bounded'),
-      ('crawl_hosts_delay_is_in_range'),
-      ('crawl_audits_job_id_fkey'),
-      ('crawl_audits_score_is_a_percentage'),
-      ('crawl_audits_grade_is_short'),
-      ('crawl_audits_categories_are_an_object'),
-      ('crawl_audits_findings_are_a_list'),
-      ('crawl_events_pkey'),
-      ('crawl_workers_slots_are_not_negative'),
-      ('payload_options_type_is_known'),
-      ('maintenance_is_one_row')
+    select relation.oid::regclass
+    from pg_catalog.pg_class as relation
+    where relation.relnamespace in ('public'::regnamespace, 'silkline'::regnamespace)
+      and relation.relkind = 'r'
+      and not exists (
+        select
+        from pg_catalog.pg_index as index
+        where index.indrelid = relation.oid
+          and index.indisprimary
+      )
   $$,
-  'every rule that is a constraint is in place and valid'
+  'every table has a primary key'
 );
 
 select set_eq(
@@ -723,16 +874,18 @@ select set_eq(
       and index.indisvalid
   $$,
   array[
-    'jobs_lease_token_is_unique',
-    'jobs_host_slot_is_held_once',
-    'jobs_idempotency_key_is_unique',
+    'silkline.jobs_lease_token_is_unique',
+    'silkline.jobs_host_slot_is_held_once',
+    'silkline.jobs_idempotency_key_is_unique',
     'crawl_pages_version_is_unique',
     'crawl_pages_latest_is_unique'
   ],
   'every rule that is a unique index is in place and valid'
 );
-select has_index('public', 'crawl_jobs', 'jobs_in_line', 'the index of the line exists');
-select col_is_pk('public', 'crawl_tasks', array['job_id', 'url_key'], 'a job has each URL once');
+select has_index('silkline', 'jobs', 'jobs_in_line', 'the index of the line exists');
+select col_is_pk('silkline', 'tasks', array['job_id', 'url_key'], 'a job has each URL once');
+select has_trigger('auth', 'users', 'tg_silkline_remember_deleted_account', 'deleted accounts are noticed');
+select has_trigger('silkline', 'jobs', 'tg_jobs_remember_deleted', 'deleted jobs are noticed');
 
 -- The rules for a job at rest, by trying to break them
 
@@ -957,6 +1110,7 @@ from (
       ('paused', 'stopped'),
       ('paused', 'cancelled'),
       ('stopped', 'pending'),
+      ('stopped', 'processing'),
       ('failed', 'pending'),
       ('completed', 'pending')
     ) as is_legal

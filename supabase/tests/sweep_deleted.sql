@@ -157,6 +157,7 @@ select throws_ok(
 )
 from (
   values
+    ('crawl_progress', 'select public.crawl_progress(tests.job(''running''))'),
     ('explain_crawl_job', 'select public.explain_crawl_job(tests.job(''running''))'),
     ('crawl_job_pages', 'select public.crawl_job_pages(tests.job(''running''))'),
     ('crawl_queue_stats', 'select public.crawl_queue_stats()'),
@@ -164,12 +165,6 @@ from (
     ('enqueue_crawl_job', 'select public.enqueue_crawl_job(''{"url": "https://new.example/"}'')'),
     ('cancel_crawl_job', 'select public.cancel_crawl_job(tests.job(''running''))')
 ) as call (name, sql);
-select throws_ok(
-  $$ select tests.as_user('bob', 'select public.crawl_progress(tests.job(''running''))') $$,
-  'PT404',
-  format('there is no job %s', tests.job('running')),
-  'and crawl_progress finds no job'
-);
 select results_eq(
   $$ select command from public.heartbeat_crawl_jobs(tests.worker_id(), array[tests.token('running')]) $$,
   $$ values ('lost') $$,
