@@ -95,14 +95,66 @@ create type silkline.claim_scene as (
   stale_after interval
 );
 
+create type silkline.finding as (
+  check_name text,
+  status text,
+  detail text,
+  hint text
+);
+
 create type silkline.job_change as (
   job_id uuid,
   from_status crawl_job_status,
   reason text
 );
 
+create type silkline.new_job as (
+  nth integer,
+  id uuid,
+  kind text,
+  payload jsonb,
+  priority smallint,
+  source_id text,
+  idempotency_key text,
+  run_after timestamp with time zone,
+  host text,
+  request jsonb,
+  repeats uuid
+);
+
+create type silkline.option_set as (
+  nth integer,
+  kind text,
+  options jsonb
+);
+
+create type silkline.refusal as (
+  nth integer,
+  code text,
+  message text,
+  hint text
+);
+
+create type silkline.task_counts as (
+  pending integer,
+  in_progress integer,
+  done integer,
+  error integer,
+  skipped integer,
+  bytes bigint,
+  new integer,
+  changed integer,
+  unchanged integer,
+  spent integer,
+  free integer,
+  out_of_scope bigint,
+  excluded bigint,
+  invalid_url bigint
+);
+
 create table public.crawl_audits (
   job_id uuid not null,
+  owner_id uuid not null,
   score smallint not null,
   grade text not null,
   categories jsonb not null,
@@ -116,9 +168,11 @@ create table public.crawl_audits (
   constraint crawl_audits_score_is_a_percentage CHECK (((score >= 0) AND (score <= 100)))
 );
 
+CREATE INDEX crawl_audits_of_owner ON public.crawl_audits USING btree (owner_id, created_at DESC);
+
 alter table public.crawl_audits enable row level security;
 
-create policy "Users read their own audits" on public.crawl_audits for select to authenticated using (EXISTS ( SELECT FROM silkline.jobs job WHERE ((job.id = crawl_audits.job_id) AND (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)))));
+create policy "Users read their own audits" on public.crawl_audits for select to authenticated using (owner_id = ( SELECT silkline.caller_id() AS caller_id));
 
 grant select on public.crawl_audits to authenticated;
 grant select on public.crawl_audits to service_role;
@@ -224,6 +278,7 @@ create table public.crawl_pages (
 ) with (fillfactor=90);
 
 CREATE UNIQUE INDEX crawl_pages_latest_is_unique ON public.crawl_pages USING btree (owner_id, source_id, url_key) WHERE is_latest;
+CREATE INDEX crawl_pages_of_job ON public.crawl_pages USING btree (job_id);
 CREATE INDEX crawl_pages_outdated ON public.crawl_pages USING btree (last_seen_at) WHERE (NOT is_latest);
 CREATE UNIQUE INDEX crawl_pages_version_is_unique ON public.crawl_pages USING btree (owner_id, source_id, url_key, version);
 
@@ -268,6 +323,8 @@ create table public.crawl_settings (
   constraint crawl_settings_lists_have_no_nulls CHECK (((array_position(plugin_kinds, NULL::text) IS NULL) AND (array_position(user_fetchers, NULL::text) IS NULL) AND (array_position(user_agents, NULL::text) IS NULL) AND (array_position(allowed_user_hosts, NULL::text) IS NULL) AND (array_position(denied_user_hosts, NULL::text) IS NULL))),
   constraint crawl_settings_user_limits_can_be_met CHECK (((max_user_concurrency >= 1) AND ((min_user_delay_seconds >= (0)::double precision) AND (min_user_delay_seconds <= (60)::double precision)) AND (max_user_pages >= 1) AND (max_user_page_bytes >= 1024) AND (max_user_seconds >= 1)))
 );
+
+CREATE TRIGGER tg_crawl_settings_check_hosts BEFORE INSERT OR UPDATE OF allowed_user_hosts, denied_user_hosts ON public.crawl_settings FOR EACH ROW EXECUTE FUNCTION silkline.check_host_settings();
 
 alter table public.crawl_settings enable row level security;
 
@@ -344,8 +401,7 @@ create policy "Only the service reads workers" on public.crawl_workers for selec
 
 grant select on public.crawl_workers to service_role;
 
-create policy "Users receive messages about their own jobs" on realtime.messages for select to authenticated using ((extension = 'broadcast'::text) AND ((( SELECT realtime.topic() AS topic) = ('crawl_user:'::text || ( SELECT uid() AS uid))) OR (EXISTS ( SELECT FROM silkline.jobs job WHERE ((job.id = ( SELECT silkline.topic_job_id() AS topic_job_id)) AND (job.user_id = ( SELECT uid() AS uid)))))));
-create policy "Workers publish progress" on realtime.messages for insert to crawl_worker with check ((extension = 'broadcast'::text) AND (( SELECT realtime.topic() AS topic) ~ '^crawl_job:'::text));
+create policy "Users receive messages about their own jobs" on realtime.messages for select to authenticated using ((extension = 'broadcast'::text) AND ((( SELECT realtime.topic() AS topic) = ('crawl_user:'::text || ( SELECT silkline.caller_id() AS caller_id))) OR (EXISTS ( SELECT FROM silkline.jobs job WHERE ((job.id = ( SELECT silkline.topic_job_id() AS topic_job_id)) AND (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)))))));
 create policy "Workers receive wake-ups and commands" on realtime.messages for select to crawl_worker using ((extension = 'broadcast'::text) AND (( SELECT realtime.topic() AS topic) = 'crawl_workers'::text));
 
 create table silkline.deleted_accounts (
@@ -388,7 +444,7 @@ create table silkline.events (
 
 alter table silkline.events enable row level security;
 
-create policy "Users read the history of their own jobs" on silkline.events for select to authenticated using (EXISTS ( SELECT FROM silkline.jobs job WHERE ((job.id = events.job_id) AND (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)))));
+create policy "Users read the history of their own jobs" on silkline.events for select to authenticated using ( SELECT (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)) FROM silkline.jobs job WHERE (job.id = events.job_id));
 
 grant select on silkline.events to authenticated;
 grant select on silkline.events to service_role;
@@ -407,6 +463,7 @@ create table silkline.jobs (
   status crawl_job_status default 'pending'::crawl_job_status not null,
   waits_for crawl_job_wait,
   place bigint not null,
+  has_lost_turn boolean default false not null,
   run_after timestamp with time zone default now() not null,
   worker_id uuid,
   lease_token uuid,
@@ -436,9 +493,9 @@ CREATE INDEX jobs_in_line ON silkline.jobs USING btree (kind, place, id) WHERE (
 CREATE UNIQUE INDEX jobs_lease_token_is_unique ON silkline.jobs USING btree (lease_token) WHERE (lease_token IS NOT NULL);
 CREATE INDEX jobs_leases_to_check ON silkline.jobs USING btree (lease_check_at) WHERE (lease_check_at IS NOT NULL);
 CREATE INDEX jobs_of_owner ON silkline.jobs USING btree (owner_id, created_at DESC);
-CREATE INDEX jobs_open_of_owner ON silkline.jobs USING btree (owner_id, status, waits_for, kind, place) WHERE (status = ANY (ARRAY['pending'::crawl_job_status, 'processing'::crawl_job_status, 'paused'::crawl_job_status]));
+CREATE INDEX jobs_open_of_owner ON silkline.jobs USING btree (owner_id, status, waits_for, kind, place) WHERE ((status = ANY (ARRAY['pending'::crawl_job_status, 'processing'::crawl_job_status, 'paused'::crawl_job_status])) OR (worker_id IS NOT NULL));
 CREATE INDEX jobs_pending_on_host ON silkline.jobs USING btree (host, waits_for, place, id) WHERE (status = 'pending'::crawl_job_status);
-CREATE INDEX jobs_preferred_by_owner ON silkline.jobs USING btree (owner_id, kind, priority DESC, id) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for IS NULL) AND (priority > (100 - (place >> 40))));
+CREATE INDEX jobs_preferred_by_owner ON silkline.jobs USING btree (owner_id, kind, priority DESC, id) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for IS NULL) AND ((priority > (100 - (place >> 40))) OR has_lost_turn));
 CREATE INDEX jobs_waiting_for_time ON silkline.jobs USING btree (run_after) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for = 'time'::crawl_job_wait));
 
 CREATE TRIGGER tg_jobs_check BEFORE UPDATE OF status, waits_for, worker_id, lease_token, lease_check_at, host_slot, completed_at, error_code, retry_count, max_retries, progress_percentage, running_seconds ON silkline.jobs FOR EACH ROW EXECUTE FUNCTION silkline.check_job();
@@ -472,12 +529,13 @@ create policy "Only the service reads lines" on silkline.lines for select to ser
 grant select on silkline.lines to service_role;
 
 create table silkline.maintenance (
-  id boolean default true not null,
+  part text not null,
   ran_at timestamp with time zone not null,
-  done jsonb not null,
-  constraint maintenance_pkey PRIMARY KEY (id),
-  constraint maintenance_is_one_row CHECK (id)
-);
+  done jsonb default '{}'::jsonb not null,
+  error text,
+  "position" jsonb default '{}'::jsonb not null,
+  constraint maintenance_pkey PRIMARY KEY (part)
+) with (fillfactor=50);
 
 alter table silkline.maintenance enable row level security;
 
@@ -554,7 +612,7 @@ create table silkline.states (
 
 alter table silkline.states enable row level security;
 
-create policy "Users read the state of their own jobs" on silkline.states for select to authenticated using (EXISTS ( SELECT FROM silkline.jobs job WHERE ((job.id = states.job_id) AND (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)))));
+create policy "Users read the state of their own jobs" on silkline.states for select to authenticated using ( SELECT (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)) FROM silkline.jobs job WHERE (job.id = states.job_id));
 
 grant select (job_id, total_pending, total_in_progress, total_done, total_error, total_skipped, total_bytes, pages_new, pages_changed, pages_unchanged, pages_spent, pages_free, pages_per_second, current_url, redirected_starts, links_refused, seq, checkpoint_at) on silkline.states to authenticated;
 grant select (job_id, total_pending, total_in_progress, total_done, total_error, total_skipped, total_bytes, pages_new, pages_changed, pages_unchanged, pages_spent, pages_free, pages_per_second, current_url, redirected_starts, links_refused, seq, checkpoint_at) on silkline.states to service_role;
@@ -596,7 +654,7 @@ CREATE INDEX tasks_too_deep ON silkline.tasks USING btree (job_id, url_key) WHER
 
 alter table silkline.tasks enable row level security;
 
-create policy "Users read the URLs of their own jobs" on silkline.tasks for select to authenticated using (EXISTS ( SELECT FROM silkline.jobs job WHERE ((job.id = tasks.job_id) AND (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)))));
+create policy "Users read the URLs of their own jobs" on silkline.tasks for select to authenticated using ( SELECT (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)) FROM silkline.jobs job WHERE (job.id = tasks.job_id));
 
 grant select (job_id, url_key, url, depth, status, skip_reason, attempts, crashes, losses, http_status, next_run_at, found_on, page_id, copy_of, copy_title, last_error, finished_at) on silkline.tasks to authenticated;
 grant select (job_id, url_key, url, depth, status, skip_reason, attempts, crashes, losses, http_status, next_run_at, found_on, page_id, copy_of, copy_title, last_error, finished_at) on silkline.tasks to service_role;
@@ -630,7 +688,7 @@ grant execute on function public.cancel_crawl_jobs(p_filter jsonb, p_limit integ
 
 create function public.checkpoint_crawl_job(p_lease_token uuid, p_batch jsonb, p_want integer DEFAULT 0)
   returns jsonb
-  volatile security definer set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
+  volatile security definer set enable_bitmapscan=off set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
 grant execute on function public.checkpoint_crawl_job(p_lease_token uuid, p_batch jsonb, p_want integer) to crawl_worker;
 grant execute on function public.checkpoint_crawl_job(p_lease_token uuid, p_batch jsonb, p_want integer) to service_role;
 
@@ -781,6 +839,18 @@ create function public.stop_crawl_jobs(p_filter jsonb, p_limit integer DEFAULT 1
 grant execute on function public.stop_crawl_jobs(p_filter jsonb, p_limit integer, p_user_id uuid) to authenticated;
 grant execute on function public.stop_crawl_jobs(p_filter jsonb, p_limit integer, p_user_id uuid) to service_role;
 
+create function silkline.add_counts(p_state silkline.states, p_counts silkline.task_counts)
+  returns silkline.states
+  immutable security invoker set search_path="";
+
+create function silkline.add_links(p_job silkline.jobs, p_before silkline.states, p_found jsonb, p_refused jsonb, p_lacks_budget boolean)
+  returns silkline.task_counts
+  volatile security invoker set search_path="";
+
+create function silkline.answer_checkpoint(p_job silkline.jobs, p_state silkline.states, p_batch jsonb, p_leased uuid[])
+  returns jsonb
+  stable security invoker set search_path="";
+
 create function silkline.answer_ended_lease(p_lease_token uuid)
   returns crawl_command
   stable security invoker set search_path="";
@@ -797,7 +867,7 @@ create function silkline.break_lease(p_job silkline.jobs, p_reason text, p_poiso
   returns crawl_command
   volatile security invoker set search_path="";
 
-create function silkline.bulk_answer(p_matched bigint, p_changed bigint)
+create function silkline.bulk_answer(p_matched integer, p_changed integer)
   returns jsonb
   immutable security invoker set search_path="";
 
@@ -828,18 +898,30 @@ create function silkline.check_audit(p_audit jsonb)
   immutable security invoker set search_path="";
 
 create function silkline.check_batch(p_batch jsonb, p_want integer)
-  returns void
+  returns integer
   immutable security invoker set search_path="";
 
-create function silkline.check_filter(p_filter jsonb, p_limit integer, p_max_limit integer)
+create function silkline.check_copies(p_job_id uuid, p_batch jsonb)
+  returns silkline.task_counts
+  volatile security invoker set search_path="";
+
+create function silkline.check_filter(p_filter jsonb, p_limit integer)
   returns void
   stable security invoker set search_path="";
+
+create function silkline.check_form(p_jobs jsonb)
+  returns void
+  stable security invoker set search_path="";
+
+create function silkline.check_host_settings()
+  returns trigger
+  volatile security definer set search_path="";
 
 create function silkline.check_job()
   returns trigger
   volatile security invoker set search_path="";
 
-create function silkline.check_jobs(p_jobs jsonb, p_max_priority integer)
+create function silkline.check_jobs(p_jobs silkline.new_job[], p_is_user boolean)
   returns void
   stable security invoker set search_path="";
 
@@ -859,6 +941,10 @@ create function silkline.check_open_jobs_quota(p_owner_id uuid, p_new integer)
   returns void
   volatile security invoker set search_path="";
 
+create function silkline.check_queue()
+  returns SETOF silkline.finding
+  volatile security invoker set search_path="";
+
 create function silkline.check_result(p_result jsonb)
   returns void
   immutable security invoker set search_path="";
@@ -867,9 +953,17 @@ create function silkline.check_retried_urls(p_urls text)
   returns void
   immutable security invoker set search_path="";
 
+create function silkline.check_rights()
+  returns SETOF silkline.finding
+  volatile security invoker set search_path="";
+
 create function silkline.check_running_seconds(p_running_seconds real)
   returns void
   immutable security invoker set search_path="";
+
+create function silkline.check_schedule()
+  returns SETOF silkline.finding
+  volatile security invoker set search_path="";
 
 create function silkline.check_worker_id(p_worker_id uuid)
   returns void
@@ -899,6 +993,14 @@ create function silkline.count_leases(p_owner_id uuid)
   returns bigint
   volatile security invoker set search_path="";
 
+create function silkline.count_retried_urls(p_state silkline.states, p_urls text)
+  returns integer
+  immutable security invoker set search_path="";
+
+create function silkline.count_stuck_jobs()
+  returns bigint
+  stable security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_custom_plan set search_path="";
+
 create function silkline.current_leases(p_worker_id uuid, p_lease_tokens uuid[])
   returns SETOF crawl_lease
   stable security invoker set search_path="";
@@ -907,13 +1009,29 @@ create function silkline.current_wait(p_job silkline.jobs, p_state silkline.stat
   returns jsonb
   stable security invoker set search_path="";
 
+create function silkline.delete_jobs(p_job_ids uuid[])
+  returns integer
+  volatile security invoker set search_path="";
+
+create function silkline.describe_tasks(p_job silkline.jobs, p_keys uuid[])
+  returns jsonb
+  stable security invoker set search_path="";
+
+create function silkline.describe(p_value jsonb)
+  returns text
+  immutable security invoker set search_path="";
+
+create function silkline.end_batch(p_job silkline.jobs, p_before silkline.states, p_state silkline.states, p_batch jsonb)
+  returns silkline.states
+  stable security invoker set search_path="";
+
 create function silkline.end_lease(p_job silkline.jobs, p_status crawl_job_status, p_reason text, p_waits_until timestamp with time zone DEFAULT NULL::timestamp with time zone, p_is_retry boolean DEFAULT false, p_error_code text DEFAULT NULL::text, p_error_message text DEFAULT NULL::text, p_result jsonb DEFAULT NULL::jsonb, p_running_seconds real DEFAULT 0, p_leaves_receipt boolean DEFAULT true)
   returns crawl_command
   volatile security invoker set search_path="";
 
 create function silkline.enqueue(p_jobs jsonb, p_user_id uuid)
   returns uuid[]
-  volatile security definer set search_path="";
+  volatile security definer set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
 grant execute on function silkline.enqueue(p_jobs jsonb, p_user_id uuid) to authenticated;
 grant execute on function silkline.enqueue(p_jobs jsonb, p_user_id uuid) to service_role;
 
@@ -923,9 +1041,25 @@ create function silkline.explain_job(p_job_id uuid)
 grant execute on function silkline.explain_job(p_job_id uuid) to authenticated;
 grant execute on function silkline.explain_job(p_job_id uuid) to service_role;
 
-create function silkline.find_payload_error(p_jobs jsonb)
-  returns TABLE(nth bigint, error text, hint text)
+create function silkline.facts_about_own_hosts(p_job silkline.jobs, p_hosts jsonb)
+  returns jsonb
+  immutable security invoker set search_path="";
+
+create function silkline.find_option_error(p_sets silkline.option_set[], p_is_user boolean)
+  returns silkline.refusal
   stable security invoker set search_path="";
+
+create function silkline.find_plugin_error(p_sets silkline.option_set[])
+  returns silkline.refusal
+  immutable security invoker set search_path="";
+
+create function silkline.find_repeats(p_jobs silkline.new_job[], p_owner_id uuid)
+  returns silkline.new_job[]
+  volatile security invoker set search_path="";
+
+create function silkline.finish_tasks(p_job silkline.jobs, p_before silkline.states, p_finished jsonb, p_batch jsonb)
+  returns silkline.task_counts
+  volatile security invoker set search_path="";
 
 create function silkline.free_slot(p_host text, p_max_jobs integer)
   returns integer
@@ -935,6 +1069,10 @@ create function silkline.free_tasks(p_job_id uuid, p_cause text, p_suspects uuid
   returns integer
   volatile security invoker set search_path="";
 
+create function silkline.has_room(p_job silkline.jobs, p_links integer)
+  returns boolean
+  immutable security invoker set search_path="";
+
 create function silkline.head_place(p_kind text, p_band integer)
   returns bigint
   stable security invoker set search_path="";
@@ -943,17 +1081,47 @@ create function silkline.host_facts(p_hosts jsonb)
   returns jsonb
   stable security invoker set search_path="";
 
+create function silkline.host_refusal(p_job silkline.new_job)
+  returns silkline.refusal
+  stable security invoker set search_path="";
+
+create function silkline.insert_jobs(p_jobs silkline.new_job[], p_user_id uuid, p_owner_id uuid, p_is_user boolean)
+  returns void
+  volatile security invoker set search_path="";
+
 create function silkline.is_service()
   returns boolean
   stable security invoker set search_path="";
 grant execute on function silkline.is_service() to authenticated;
 grant execute on function silkline.is_service() to service_role;
 
+create function silkline.is_time(p_value jsonb)
+  returns boolean
+  immutable security invoker set search_path="";
+
+create function silkline.job_host(p_kind text, p_payload jsonb, p_owner_id uuid, p_id uuid)
+  returns text
+  stable security invoker set search_path="";
+
+create function silkline.job_keys(p_job_id uuid, p_status crawl_task_status, p_after uuid, p_limit integer)
+  returns uuid[]
+  stable security invoker set search_path="";
+
 create function silkline.job_pages(p_job_id uuid, p_status text, p_with_content boolean, p_after uuid, p_limit integer)
   returns SETOF crawl_job_page
   stable security definer set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
 grant execute on function silkline.job_pages(p_job_id uuid, p_status text, p_with_content boolean, p_after uuid, p_limit integer) to authenticated;
 grant execute on function silkline.job_pages(p_job_id uuid, p_status text, p_with_content boolean, p_after uuid, p_limit integer) to service_role;
+
+create function silkline.job_progress(p_job_id uuid)
+  returns jsonb
+  stable security definer set search_path="";
+grant execute on function silkline.job_progress(p_job_id uuid) to authenticated;
+grant execute on function silkline.job_progress(p_job_id uuid) to service_role;
+
+create function silkline.job_refusal(p_job silkline.new_job, p_is_user boolean)
+  returns silkline.refusal
+  stable security invoker set search_path="";
 
 create function silkline.join_place(p_owner_id uuid, p_kind text, p_band integer, p_old_place bigint DEFAULT NULL::bigint)
   returns bigint
@@ -975,13 +1143,9 @@ create function silkline.lease_of(p_job silkline.jobs)
   returns crawl_lease
   immutable security invoker set search_path="";
 
-create function silkline.lease_tasks(p_job silkline.jobs, p_seq integer, p_want integer, p_budget integer, p_in_progress integer)
-  returns TABLE(leased integer, spent integer)
+create function silkline.lease_tasks(p_job silkline.jobs, p_state silkline.states, p_seq integer, p_want integer, OUT keys uuid[], OUT counts silkline.task_counts)
+  returns record
   volatile security invoker set search_path="";
-
-create function silkline.list_error(p_name text, p_type text, p_list jsonb)
-  returns text
-  immutable security invoker set search_path="";
 
 create function silkline.lock_lease(p_lease_token uuid)
   returns silkline.jobs
@@ -1011,16 +1175,24 @@ create function silkline.lower_floors()
   returns void
   volatile security invoker set search_path="";
 
+create function silkline.maintain(p_part text, p_seconds double precision DEFAULT 10)
+  returns jsonb
+  volatile security invoker set search_path="";
+
 create function silkline.mark_copies(p_job silkline.jobs, p_finished jsonb, p_found uuid[])
   returns uuid[]
   volatile security invoker set search_path="";
 
-create function silkline.matching_jobs(p_filter jsonb, p_action text, p_user_id uuid, p_limit integer)
+create function silkline.matching_jobs(p_filter jsonb, p_action text, p_user_id uuid)
   returns SETOF uuid
   stable security invoker set plan_cache_mode=force_custom_plan set search_path="";
 
 create function silkline.merge_starts(p_known jsonb, p_reported jsonb)
   returns jsonb
+  immutable security invoker set search_path="";
+
+create function silkline.name_differences(p_one jsonb, p_other jsonb)
+  returns text
   immutable security invoker set search_path="";
 
 create function silkline.new_id()
@@ -1037,9 +1209,7 @@ create function silkline.open_line(p_kind text, p_band integer)
 
 create function silkline.own_job_wait(p_job_id uuid)
   returns jsonb
-  stable security definer set search_path="";
-grant execute on function silkline.own_job_wait(p_job_id uuid) to authenticated;
-grant execute on function silkline.own_job_wait(p_job_id uuid) to service_role;
+  stable security invoker set search_path="";
 
 create function silkline.own_job(p_job_id uuid)
   returns silkline.jobs
@@ -1052,18 +1222,24 @@ create function silkline.owner_for(p_user_id uuid)
 create function silkline.page_budget(p_payload jsonb)
   returns integer
   immutable security invoker set search_path="";
-grant execute on function silkline.page_budget(p_payload jsonb) to authenticated;
-grant execute on function silkline.page_budget(p_payload jsonb) to service_role;
 
-create function silkline.page_counts(p_state silkline.states, p_job silkline.jobs, p_wait jsonb)
+create function silkline.page_counts(p_job silkline.jobs, p_state silkline.states)
   returns jsonb
-  immutable security invoker set search_path="";
-grant execute on function silkline.page_counts(p_state silkline.states, p_job silkline.jobs, p_wait jsonb) to authenticated;
-grant execute on function silkline.page_counts(p_state silkline.states, p_job silkline.jobs, p_wait jsonb) to service_role;
+  stable security invoker set search_path="";
 
 create function silkline.payload_defaults(p_kind text)
   returns jsonb
   stable security invoker set search_path="";
+
+create function silkline.pending_work()
+  returns jsonb
+  stable security definer set enable_seqscan=off set jit=off set plan_cache_mode=force_custom_plan set search_path="";
+grant execute on function silkline.pending_work() to authenticated;
+grant execute on function silkline.pending_work() to service_role;
+
+create function silkline.percent_done(p_state silkline.states, p_max_pages integer)
+  returns smallint
+  immutable security invoker set search_path="";
 
 create function silkline.pick_at_once(p_kinds text[], p_count integer)
   returns uuid[]
@@ -1073,17 +1249,43 @@ create function silkline.pick_jobs(p_wanted integer, p_checked integer, p_passed
   returns record
   volatile security invoker set search_path="";
 
-create function silkline.prune(p_limit integer)
+create function silkline.plain_url()
+  returns text
+  immutable security invoker set search_path="";
+
+create function silkline.prune(p_seconds double precision)
   returns jsonb
-  volatile security invoker set search_path="";
+  volatile security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
 
 create function silkline.publish(p_topics text[], p_events text[], p_payloads jsonb[])
   returns void
   volatile security invoker set search_path="";
 
+create function silkline.queue_stats()
+  returns jsonb
+  stable security definer set enable_bitmapscan=off set enable_seqscan=off set jit=off set plan_cache_mode=force_custom_plan set search_path="";
+grant execute on function silkline.queue_stats() to authenticated;
+grant execute on function silkline.queue_stats() to service_role;
+
 create function silkline.raise_floors()
   returns void
   volatile security invoker set search_path="";
+
+create function silkline.read_host_list(p_setting text, p_entries text[])
+  returns text[]
+  immutable security invoker set search_path="";
+
+create function silkline.read_hosts(p_kind text, p_payload jsonb, OUT hosts text[], OUT error text, OUT hint text)
+  returns record
+  stable security invoker set search_path="";
+
+create function silkline.read_jobs(p_jobs jsonb, p_owner_id uuid)
+  returns silkline.new_job[]
+  volatile security invoker set search_path="";
+
+create function silkline.read_url(p_name text, p_url text, OUT host text, OUT error text, OUT hint text)
+  returns record
+  immutable security invoker set search_path="";
 
 create function silkline.reap_leases(p_limit integer)
   returns SETOF crawl_command
@@ -1105,6 +1307,10 @@ create function silkline.record_new_jobs()
   returns trigger
   volatile security definer set search_path="";
 
+create function silkline.refuse(p_refusal silkline.refusal, p_count integer)
+  returns void
+  volatile security invoker set search_path="";
+
 create function silkline.remember_deleted_account()
   returns trigger
   volatile security definer set search_path="";
@@ -1118,7 +1324,7 @@ create function silkline.restart_job(p_job silkline.jobs, p_urls text)
   volatile security invoker set search_path="";
 
 create function silkline.restore_copies(p_job_id uuid, p_keys uuid[])
-  returns TABLE(restored integer, refunded integer)
+  returns silkline.task_counts
   volatile security invoker set search_path="";
 
 create function silkline.retry_job(p_job_id uuid, p_urls text)
@@ -1133,16 +1339,44 @@ create function silkline.retry_matching_jobs(p_filter jsonb, p_urls text, p_user
 grant execute on function silkline.retry_matching_jobs(p_filter jsonb, p_urls text, p_user_id uuid, p_limit integer) to authenticated;
 grant execute on function silkline.retry_matching_jobs(p_filter jsonb, p_urls text, p_user_id uuid, p_limit integer) to service_role;
 
+create function silkline.retry_tasks(p_job silkline.jobs, p_batch jsonb)
+  returns silkline.task_counts
+  volatile security invoker set search_path="";
+
+create function silkline.revive_links(p_job silkline.jobs, p_before silkline.states, p_batch jsonb, p_lacks_budget boolean)
+  returns silkline.task_counts
+  volatile security invoker set search_path="";
+
+create function silkline.rule_against_host(p_host text)
+  returns text
+  stable security invoker set search_path="";
+
 create function silkline.save_audit(p_job_id uuid, p_audit jsonb)
   returns void
   volatile security invoker set search_path="";
 
-create function silkline.save_hosts(p_hosts jsonb)
+create function silkline.save_hosts(p_job silkline.jobs, p_batch jsonb)
   returns void
   volatile security invoker set search_path="";
 
 create function silkline.save_pages(p_job silkline.jobs, p_finished jsonb, p_copies uuid[])
-  returns TABLE(url_key uuid, page_id bigint, change text)
+  returns TABLE(place tid, status text, skip_reason text, error text, http_status smallint, bytes bigint, unfetched boolean, not_modified boolean, is_copy boolean, page_id bigint, change text)
+  volatile security invoker set search_path="";
+
+create function silkline.save_state(p_state silkline.states)
+  returns void
+  volatile security invoker set search_path="";
+
+create function silkline.send_late_progress(p_lease_tokens uuid[])
+  returns void
+  volatile security invoker set search_path="";
+
+create function silkline.send_progress(p_job silkline.jobs, p_progress jsonb)
+  returns void
+  volatile security invoker set search_path="";
+
+create function silkline.skip_unpaid(p_job_id uuid)
+  returns silkline.task_counts
   volatile security invoker set search_path="";
 
 create function silkline.spend_daily_quota(p_owner_id uuid, p_new integer)
@@ -1161,12 +1395,24 @@ create function silkline.stored_links(p_job silkline.jobs, p_keys jsonb)
   returns jsonb
   stable security invoker set search_path="";
 
+create function silkline.sweep_deleted_accounts(p_seconds double precision)
+  returns jsonb
+  volatile security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
+
+create function silkline.sweep_deleted_jobs(p_seconds double precision)
+  returns jsonb
+  volatile security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
+
+create function silkline.sweep_deleted(p_seconds double precision)
+  returns jsonb
+  volatile security invoker set search_path="";
+
 create function silkline.take_turn(p_turn uuid, p_taken uuid[], OUT id uuid, OUT host text)
   returns record
   volatile security invoker set search_path="";
 
 create function silkline.tasks_of_batch(p_job silkline.jobs, p_seq integer)
-  returns jsonb
+  returns uuid[]
   stable security invoker set search_path="";
 
 create function silkline.texts_of(p_filter jsonb, p_key text)
@@ -1198,21 +1444,25 @@ create function silkline.unblock_next_jobs(p_hosts text[], p_owner_ids uuid[])
   returns void
   volatile security invoker set search_path="";
 
-create function silkline.unblock_overlooked_jobs(p_limit integer)
+create function silkline.unblock_overlooked_hosts(p_hosts integer)
   returns integer
-  volatile security invoker set search_path="";
+  volatile security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
+
+create function silkline.unblock_overlooked_owners(p_owners integer)
+  returns integer
+  volatile security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
 
 create function silkline.unused_tokens(p_lease_tokens uuid[])
   returns uuid[]
   volatile security invoker set search_path="";
 
-create function silkline.url_error(p_name text, p_url text)
-  returns text
-  immutable security invoker set search_path="";
+create function silkline.user_bounds()
+  returns TABLE(name text, minimum numeric, maximum numeric, choices jsonb, rule text)
+  stable security invoker set search_path="";
 
-create function silkline.url_host(p_url text)
-  returns text
-  immutable security invoker set search_path="";
+create function silkline.user_defaults(p_kind text)
+  returns jsonb
+  stable security invoker set search_path="";
 
 create function silkline.wake_workers(p_kinds text[])
   returns void
@@ -1220,10 +1470,12 @@ create function silkline.wake_workers(p_kinds text[])
 
 create function silkline.worker_counts()
   returns jsonb
-  stable security definer set search_path="";
-grant execute on function silkline.worker_counts() to authenticated;
-grant execute on function silkline.worker_counts() to service_role;
+  stable security invoker set search_path="";
 
 create function silkline.worker_state(p_last_seen_at timestamp with time zone)
   returns text
   stable security invoker set search_path="";
+
+create function silkline.wrong_counters()
+  returns uuid[]
+  stable security invoker set enable_seqscan=off set jit=off set plan_cache_mode=force_custom_plan set search_path="";
