@@ -215,7 +215,12 @@ begin
   into v_job
   from silkline.jobs as job
   where job.lease_token = p_lease_token
-    and job.lease_check_at is null;
+    and job.lease_check_at is null
+    and not exists (
+      select
+      from silkline.deleted_accounts as account
+      where account.owner_id = job.owner_id
+    );
 
   return row (
     p_lease_token,

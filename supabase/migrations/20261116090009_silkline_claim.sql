@@ -711,7 +711,12 @@ begin
     select (silkline.lease_of(job)).*
     from silkline.jobs as job
     where job.lease_token = any (p_lease_tokens)
-      and job.worker_id = p_worker_id;
+      and job.worker_id = p_worker_id
+      and not exists (
+        select
+        from silkline.deleted_accounts as account
+        where account.owner_id = job.owner_id
+      );
 end
 $$;
 
