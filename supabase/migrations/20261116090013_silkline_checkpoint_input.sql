@@ -235,10 +235,13 @@ comment on function silkline.merge_starts(jsonb, jsonb) is
 
 revoke execute on function silkline.merge_starts(jsonb, jsonb) from public, anon, authenticated;
 
--- Store the pages of the finished URLs that this lease holds, except copies. A page whose content has
--- not changed gets no new version: its last_seen_at moves, and its links and metadata are replaced by
--- those that were sent (a 304 sends none). Returns these URLs, each once, with their pages, so that a
--- batch of a megabyte is read once.
+-- What is read of each page before it is known which of them are stored.
+create type silkline.page_head as (content_hash text);
+
+-- Store the pages of the finished URLs that this lease holds, except copies. A page whose content
+-- has not changed gets no new version: its last_seen_at moves, and its links and metadata are
+-- replaced by those that were sent (a 304 sends none). Returns these URLs, each once, with their
+-- pages, so that a batch of a megabyte is read once.
 create function silkline.save_pages(
   p_job silkline.jobs,
   p_finished jsonb,
@@ -275,6 +278,8 @@ begin
         sent.*,
         task.place,
         sent.url_key = any (p_copies) as is_copy,
+        -- Not "is not null", which is about its fields.
+        sent.page is distinct from null as has_page,
         sent.nth - 1 as index
       from rows from (
         jsonb_to_recordset(p_finished) as (
@@ -285,7 +290,8 @@ begin
           http_status smallint,
           bytes bigint,
           unfetched boolean,
-          not_modified boolean
+          not_modified boolean,
+          page silkline.page_head
         )
       ) with ordinality as sent (
         url_key,
@@ -296,6 +302,7 @@ begin
         bytes,
         unfetched,
         not_modified,
+        page,
         nth
       )
       -- lateral, order and limit: see silkline.describe_tasks
@@ -314,16 +321,12 @@ begin
       select
         held.url_key,
         held.index,
+        held.has_page,
         held.not_modified is true as not_modified,
         latest.place as latest_place,
         latest.version as latest_version,
-        held.not_modified is true or latest.content_hash = page.content_hash as is_unchanged
+        held.not_modified is true or latest.content_hash = (held.page).content_hash as is_unchanged
       from held
-      cross join lateral (
-        select
-          jsonb_typeof(p_finished #> array[held.index::text, 'page']) as type,
-          p_finished #>> array[held.index::text, 'page', 'content_hash'] as content_hash
-      ) as page
       left join lateral (
         select
           known.ctid as place,
@@ -339,7 +342,7 @@ begin
       ) as latest
         on true
       where not held.is_copy
-        and (page.type <> 'null' or held.not_modified)
+        and (held.has_page or held.not_modified)
     ),
     -- By ctid: one read per page under every plan, even if the table was empty when it was made.
     seen_again as (
@@ -370,7 +373,7 @@ begin
           page.*
         from sent
         cross join lateral jsonb_to_record(
-          coalesce(p_finished #> array[sent.index::text, 'page'], '{}')
+          case when sent.has_page then p_finished #> array[sent.index::text, 'page'] else '{}' end
         ) as page (
           http_status smallint,
           title text,

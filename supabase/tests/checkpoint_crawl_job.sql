@@ -345,7 +345,8 @@ select is(
           'url_key', tests.url_key('https://site.example/a'),
           'status', 'done',
           'http_status', 304,
-          'not_modified', true
+          'not_modified', true,
+          'page', null
         ),
         tests.fetched('https://site.example/b', 'hash-b')
       )
