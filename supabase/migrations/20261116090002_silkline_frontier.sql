@@ -326,7 +326,7 @@ create index crawl_pages_outdated on public.crawl_pages (last_seen_at)
 create index crawl_pages_of_job on public.crawl_pages (job_id);
 
 -- See silkline.jobs.
-alter table public.crawl_pages alter column owner_id set (n_distinct = -0.001);
+alter table public.crawl_pages alter column owner_id set (n_distinct = -0.01);
 
 create policy "Users read their own pages"
   on public.crawl_pages

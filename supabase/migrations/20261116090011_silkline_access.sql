@@ -121,7 +121,14 @@ alter table silkline.quota_uses enable row level security;
 comment on table silkline.quota_uses is
   'How many jobs each owner has enqueued or retried in each hour; kept for two days.';
 
+create policy "Only the service reads uses of quotas"
+  on silkline.quota_uses
+  for select
+  to service_role
+  using ((select auth.role()) = 'service_role');
+
 revoke all on silkline.quota_uses from anon, authenticated, service_role;
+grant select on silkline.quota_uses to service_role;
 
 -- Refuse new or retried jobs of an owner beyond the limit of a day, or count them.
 create function silkline.spend_daily_quota(p_owner_id uuid, p_new integer)

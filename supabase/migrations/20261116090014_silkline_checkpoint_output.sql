@@ -2,6 +2,12 @@
 -- progress that is also sent live. These functions run inside checkpoint_crawl_job, which holds the
 -- lock of the job.
 
+-- The keys of the URLs that a checkpoint leases, and how they change the counters.
+create type silkline.leased_tasks as (
+  keys uuid[],
+  counts silkline.task_counts
+);
+
 -- Lease URLs, in the order they were found; retries when they are due. The first fetch of a URL
 -- counts against the budget here. Suspects of a crash come last, each alone; they have been
 -- counted already.
@@ -9,10 +15,9 @@ create function silkline.lease_tasks(
   p_job silkline.jobs,
   p_state silkline.states,
   p_seq integer,
-  p_want integer,
-  out keys uuid[],
-  out counts silkline.task_counts
+  p_want integer
 )
+  returns silkline.leased_tasks
   language plpgsql
   volatile
   security invoker
@@ -23,6 +28,8 @@ declare
     silkline.page_budget(p_job.payload) - p_state.pages_spent,
     0
   );
+  v_keys uuid[];
+  v_counts silkline.task_counts;
 begin
   -- While a suspect is leased alone, nothing else is leased.
   if p_state.total_in_progress = 1 and (
@@ -34,7 +41,7 @@ begin
     order by suspect.status
     limit 1
   ) then
-    return;
+    return null;
   end if;
 
   -- Nor while URLs beyond the budget have to be skipped: a retry in flight would stop that.
@@ -46,7 +53,7 @@ begin
       and unpaid.crashes = 0
       and unpaid.attempts = 0
   ) then
-    return;
+    return null;
   end if;
 
   -- By ctid: linear under every plan, whatever the statistics say. Under the lock of the job its
@@ -95,12 +102,10 @@ begin
   select
     array_agg(handed_out.url_key),
     count(*) filter (where handed_out.attempts = 1)
-  into
-    keys,
-    counts.spent
+  into v_keys, v_counts.spent
   from handed_out;
 
-  if keys is null and p_state.total_in_progress = 0 then
+  if v_keys is null and p_state.total_in_progress = 0 then
     update silkline.tasks as task
     set
       status = 'in_progress',
@@ -117,11 +122,12 @@ begin
       order by suspect.next_run_at
       limit 1
     )
-    returning array[task.url_key] into keys;
+    returning array[task.url_key] into v_keys;
   end if;
 
-  counts.in_progress := cardinality(keys);
-  counts.pending := - cardinality(keys);
+  v_counts.in_progress := cardinality(v_keys);
+  v_counts.pending := - cardinality(v_keys);
+  return row (v_keys, v_counts)::silkline.leased_tasks;
 end
 $$;
 

@@ -76,7 +76,7 @@ declare
   c_slice constant integer := 1000;
   v_until constant timestamptz := clock_timestamp() + make_interval(secs => p_seconds);
   v_settings public.crawl_settings;
-  v_from timestamptz := '-infinity';
+  v_from timestamptz := '-infinity'::timestamptz;
   v_job_ids uuid[];
   v_page_ids bigint[];
   v_jobs integer := 0;
@@ -104,7 +104,7 @@ begin
     exit when clock_timestamp() > v_until;
   end loop;
 
-  v_from := '-infinity';
+  v_from := '-infinity'::timestamptz;
   loop
     select array_agg(page.id), max(page.last_seen_at)
     into v_page_ids, v_from
@@ -299,7 +299,7 @@ declare
   c_urls constant integer := 5000;
   v_until constant timestamptz := clock_timestamp() + make_interval(secs => p_seconds);
   v_job_ids uuid[];
-  v_last_id uuid := '00000000-0000-0000-0000-000000000000';
+  v_last_id uuid := '00000000-0000-0000-0000-000000000000'::uuid;
   v_nth bigint;
   v_url_key uuid;
   v_count integer;

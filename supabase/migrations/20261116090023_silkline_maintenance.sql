@@ -181,7 +181,7 @@ create function silkline.maintain(p_part text, p_seconds double precision defaul
   set search_path = ''
 as $$
 declare
-  v_done jsonb := '{}';
+  v_done jsonb := '{}'::jsonb;
   v_error text;
 begin
   begin

@@ -112,7 +112,7 @@ create function silkline.check_filter(p_filter jsonb, p_limit integer)
 as $$
 declare
   c_keys constant text[] :=
-    '{all,status,host,source_id,kind,created_before,created_after,job_ids}';
+    '{all,status,host,source_id,kind,created_before,created_after,job_ids}'::text[];
   v_error text;
   v_value text;
 begin

@@ -94,6 +94,7 @@ select set_eq(
       ('silkline.lines', 'Only the service reads lines', 'SELECT', '{service_role}'),
       ('silkline.maintenance', 'Only the service reads maintenance', 'SELECT', '{service_role}'),
       ('silkline.payload_options', 'Only the service reads options', 'SELECT', '{service_role}'),
+      ('silkline.quota_uses', 'Only the service reads uses of quotas', 'SELECT', '{service_role}'),
       ('silkline.spent_tokens', 'Only the service reads spent tokens', 'SELECT', '{service_role}'),
       ('silkline.time_floors', 'Only the service reads floors', 'SELECT', '{service_role}')
   $$,
@@ -492,6 +493,7 @@ select set_eq(
       ('service_role', 'silkline.events', 'SELECT'),
       ('service_role', 'silkline.deleted_accounts', 'SELECT'),
       ('service_role', 'silkline.deleted_jobs', 'SELECT'),
+      ('service_role', 'silkline.quota_uses', 'SELECT'),
       ('service_role', 'silkline.spent_tokens', 'SELECT'),
       ('service_role', 'silkline.lines', 'SELECT'),
       ('service_role', 'silkline.time_floors', 'SELECT'),
