@@ -108,6 +108,11 @@ create type silkline.job_change as (
   reason text
 );
 
+create type silkline.leased_tasks as (
+  keys uuid[],
+  counts silkline.task_counts
+);
+
 create type silkline.new_job as (
   nth integer,
   id uuid,
@@ -126,6 +131,10 @@ create type silkline.option_set as (
   nth integer,
   kind text,
   options jsonb
+);
+
+create type silkline.page_head as (
+  content_hash text
 );
 
 create type silkline.refusal as (
@@ -570,6 +579,10 @@ create table silkline.quota_uses (
 );
 
 alter table silkline.quota_uses enable row level security;
+
+create policy "Only the service reads uses of quotas" on silkline.quota_uses for select to service_role using (( SELECT role() AS role) = 'service_role'::text);
+
+grant select on silkline.quota_uses to service_role;
 
 create table silkline.spent_tokens (
   lease_token uuid not null,
@@ -1143,8 +1156,8 @@ create function silkline.lease_of(p_job silkline.jobs)
   returns crawl_lease
   immutable security invoker set search_path="";
 
-create function silkline.lease_tasks(p_job silkline.jobs, p_state silkline.states, p_seq integer, p_want integer, OUT keys uuid[], OUT counts silkline.task_counts)
-  returns record
+create function silkline.lease_tasks(p_job silkline.jobs, p_state silkline.states, p_seq integer, p_want integer)
+  returns silkline.leased_tasks
   volatile security invoker set search_path="";
 
 create function silkline.lock_lease(p_lease_token uuid)
