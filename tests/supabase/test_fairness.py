@@ -170,16 +170,19 @@ def test_a_users_own_jobs_run_in_the_order_they_were_enqueued(unlimited: Databas
     assert [claim_one(unlimited).job_id for _ in range(20)] == jobs
 
 
-def test_a_higher_priority_runs_first_whoever_has_the_turn(unlimited: Database) -> None:
+def test_a_higher_priority_of_the_operator_runs_first_whoever_has_the_turn(
+    unlimited: Database,
+) -> None:
     user = unlimited.user()
+    enqueue_many(unlimited, unlimited.user(), 20)
     enqueue_many(unlimited, user, 20)
     low = enqueue(unlimited, 'low.example', user=unlimited.user(), p_priority=-1)
-    high = enqueue(unlimited, 'high.example', user=user, p_priority=1)
+    high = enqueue(unlimited, 'high.example', p_user_id=user, p_priority=1)
 
     order = [lease.job_id for lease in claim(unlimited, 1) + claim(unlimited, 50)]
 
     assert order[0] == high
-    assert len(order) == 22
+    assert len(order) == 42
     assert low in order[1:]
     assert claim(unlimited, 1) == []
 
@@ -201,23 +204,6 @@ def test_a_job_released_at_shutdown_is_first_or_second(unlimited: Database) -> N
 
 
 # Limits
-
-
-def test_a_job_resumed_under_its_lease_does_not_put_its_owner_over_the_limit(
-    database: Database,
-) -> None:
-    set_limits(database, max_running_jobs_per_user=1)
-    user = database.user()
-    saving = enqueue(database, 'a.example', user=user)
-    lease = claim_one(database)
-    enqueue(database, 'b.example', user=user)
-    database.call('pause_crawl_job', user=user, p_job_id=saving)
-    claim(database)
-    database.call('resume_crawl_job', user=user, p_job_id=saving)
-
-    running = database.query("select id from silkline.jobs where status = 'processing'")
-    assert [row['id'] for row in running] == [lease.job_id]
-    assert broken_rules(database) == []
 
 
 def test_a_lowered_limit_per_host_counts_the_jobs_that_are_already_running(
@@ -248,6 +234,55 @@ def test_a_raised_limit_lets_waiting_jobs_run_after_maintenance(database: Databa
     database.call('maintain_crawl_queue')
 
     assert len(claim(database, 10)) == 5
+
+
+def test_jobs_of_a_plugin_that_name_no_url_run_side_by_side(database: Database) -> None:
+    database.query("update public.crawl_settings set plugin_kinds = '{report}'")
+    jobs = {
+        database.call('enqueue_crawl_job', p_kind='report', p_payload={'month': month})[0]['id']
+        for month in range(3)
+    }
+
+    assert {lease.job_id for lease in claim(database, 5)} == jobs
+    assert broken_rules(database) == []
+
+
+def enqueue_list(database: Database, user: UUID | None, *hosts: str) -> UUID:
+    urls = [f'https://{host}/' for host in hosts]
+    [job] = database.call(
+        'enqueue_crawl_job', user=user, p_payload={'strategy': 'list', 'urls': urls}
+    )
+    return job['id']
+
+
+def test_a_list_over_several_hosts_has_a_limit_per_owner_and_occupies_no_host(
+    database: Database,
+) -> None:
+    first, second = database.user(), database.user()
+    lists = [enqueue_list(database, first, 'a.example', 'b.example') for _ in range(3)]
+    other = enqueue_list(database, second, 'a.example', 'b.example')
+    site = enqueue(database, 'a.example', user=second)
+
+    leases = {lease.job_id: lease for lease in claim(database, 10)}
+    assert set(leases) == {lists[0], other, site}
+    assert claim(database, 10) == []
+    database.call('complete_crawl_job', p_lease_token=leases[lists[0]].token)
+    assert [lease.job_id for lease in claim(database, 10)] == [lists[1]]
+
+    set_limits(database, max_lists_per_user=2)
+    database.call('maintain_crawl_queue')
+    assert [lease.job_id for lease in claim(database, 10)] == [lists[2]]
+    assert broken_rules(database) == []
+
+
+def test_a_list_on_one_host_counts_as_a_job_on_that_host(database: Database) -> None:
+    listed = enqueue_list(database, None, 'a.example', 'a.example')
+    waiting = enqueue(database, 'a.example')
+
+    [lease] = claim(database, 5)
+    assert lease.job_id == listed
+    database.call('complete_crawl_job', p_lease_token=lease.token)
+    assert [lease.job_id for lease in claim(database, 5)] == [waiting]
 
 
 def test_jobs_that_come_due_together_take_turns_with_those_of_another(unlimited: Database) -> None:

@@ -156,20 +156,6 @@ def test_a_repeated_claim_waits_for_the_first_and_gets_its_job(database: Databas
         assert [row['id'] for row in repeated.result(SECONDS_FOR_A_RACE)] == [job['id']]
 
 
-def test_a_token_that_has_ended_its_lease_claims_nothing(database: Database) -> None:
-    enqueue(database)
-    lease = claim_one(database)
-    database.call('release_crawl_job', p_lease_token=lease.token)
-    before = digest(database)
-
-    again = database.call(
-        'claim_crawl_jobs', p_worker_id=lease.worker_id, p_lease_tokens=[lease.token]
-    )
-
-    assert again == []
-    assert digest(database) == before
-
-
 def test_a_token_of_one_worker_claims_nothing_for_another(database: Database) -> None:
     enqueue(database, 'a.example')
     enqueue(database, 'b.example')
@@ -800,6 +786,39 @@ def test_a_reaper_skips_a_locked_host_and_reaps_it_later(database: Database) -> 
     assert broken_rules(database) == []
 
 
+def test_two_calls_that_complete_jobs_on_the_same_hosts_do_not_deadlock(
+    database: Database,
+) -> None:
+    """Each ends one lease at once and one by itself, because a user paused that job."""
+    set_limits(database, max_jobs_per_host=2)
+    jobs = {
+        (host, nth): enqueue(database, host)
+        for host in ('a.example', 'z.example')
+        for nth in (1, 2)
+    }
+    tokens = {lease.job_id: lease.token for lease in claim(database, 4)}
+    first = [tokens[jobs['z.example', 1]], tokens[jobs['a.example', 1]]]
+    second = [tokens[jobs['a.example', 2]], tokens[jobs['z.example', 2]]]
+    database.call('pause_crawl_job', p_job_id=jobs['a.example', 1])
+    database.call('pause_crawl_job', p_job_id=jobs['z.example', 2])
+    locker = database.connect('supabase_admin', autocommit=False)
+    locker.execute("select silkline.lock('host', 'z.example')")
+    sessions = [service(database) for _ in range(2)]
+    calls = [
+        partial(call, session, 'complete_crawl_jobs', p_lease_tokens=some)
+        for session, some in zip(sessions, (first, second), strict=True)
+    ]
+
+    with in_background(calls[0]) as one, in_background(calls[1]) as other:
+        for session in sessions:
+            wait_until_blocked(database, session)
+        locker.rollback()
+        answers = [*one.result(SECONDS_FOR_A_RACE), *other.result(SECONDS_FOR_A_RACE)]
+
+    assert sorted(answer['status'] for answer in answers) == ['completed'] * 2 + ['paused'] * 2
+    assert broken_rules(database) == []
+
+
 REFUSALS = {'PT409', 'PT404'}
 
 
@@ -865,7 +884,7 @@ def test_all_calls_at_once_break_no_rule_and_lose_no_job(
                     update silkline.jobs
                     set
                       last_heartbeat = now() - interval '1 hour',
-                      lease_check_at = now() - interval '58 minutes'
+                      lease_check_at = now()
                     where id in (
                       select id
                       from silkline.jobs
