@@ -239,8 +239,8 @@ as $$
 declare
   v_reaped constant jsonb := silkline.maintain('reap');
   v_unblocked constant jsonb := silkline.maintain('unblock');
-  v_pruned constant jsonb := silkline.maintain('prune', 1.5);
-  v_swept constant jsonb := silkline.maintain('sweep', 3);
+  v_pruned constant jsonb := silkline.maintain('prune', 1);
+  v_swept constant jsonb := silkline.maintain('sweep', 2.5);
   v_failed constant jsonb := jsonb_strip_nulls(
     coalesce(v_reaped -> 'failed', '{}')
       || coalesce(v_unblocked -> 'failed', '{}')
