@@ -1,4 +1,4 @@
-"""docs/reference/schema.sql is what the migrations create, so that a review shows what a change does.
+"""docs/reference/schema.sql is what the migrations create: a review shows what a change does.
 
 `make schema` writes it again.
 """

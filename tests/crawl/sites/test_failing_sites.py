@@ -229,7 +229,8 @@ def let_time_pass(queue: Queue, job: str, site: Site) -> None:
     for query, key in (
         ('update crawl_hosts set backoff_until = now() where host = %s', host),
         (
-            "update silkline.tasks set next_run_at = now() where job_id = %s and status = 'pending'",
+            'update silkline.tasks set next_run_at = now()'
+            " where job_id = %s and status = 'pending'",
             job,
         ),
         ('update silkline.jobs set run_after = now() where id = %s', job),
