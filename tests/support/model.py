@@ -6,8 +6,11 @@ checkpoint leases. `tests/supabase/test_model.py` drives it beside the real queu
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
+
+K = TypeVar('K')
+V = TypeVar('V')
 
 COMMANDS = {'paused': 'pause', 'stopped': 'stop', 'cancelled': 'cancel'}
 FROM = {
@@ -316,39 +319,32 @@ class Held:
     after: State
 
     @property
-    def changed(self) -> dict[UUID, Job | None]:
-        """The jobs that it has changed or, as None, deleted one by one."""
+    def changed(self) -> set[UUID]:
+        """The jobs that it has created, changed or deleted."""
         before, after = self.before.jobs, self.after.jobs
-        deleted = [
-            job_id
-            for job_id, job in before.items()
-            if job_id not in after and job.user not in self.after.gone
-        ]
-        return dict.fromkeys(deleted) | {
-            job_id: job for job_id, job in after.items() if job != before.get(job_id)
-        }
+        return {job_id for job_id in before | after if before.get(job_id) != after.get(job_id)}
 
     def merged_with(self, committed: State) -> State:
         """What its commit makes of the committed state."""
         gone = committed.gone | self.after.gone
-        forgotten = self.before.used.keys() - self.after.used.keys()
         for job_id in self.changed:
-            # Its locks have kept the first session from changing the same jobs.
+            # Its locks have kept the first session from changing the same jobs. The deletion of an
+            # account locks none of them.
             before = self.before.jobs.get(job_id)
             assert committed.jobs.get(job_id) == before or (before and before.user in gone)
+        jobs = merge(self.before.jobs, self.after.jobs, committed.jobs)
         return State(
-            jobs={
-                job_id: job
-                for job_id, job in (committed.jobs | self.changed).items()
-                if job and job.user not in gone
-            },
-            sent=committed.sent
-            | {
-                token: sent
-                for token, sent in self.after.sent.items()
-                if sent != self.before.sent.get(token)
-            },
-            used={token: None for token in committed.used if token not in forgotten}
-            | self.after.used,
+            jobs={job_id: job for job_id, job in jobs.items() if job.user not in gone},
+            sent=merge(self.before.sent, self.after.sent, committed.sent),
+            used=merge(self.before.used, self.after.used, committed.used),
             gone=gone,
         )
+
+
+def merge(before: dict[K, V], after: dict[K, V], committed: dict[K, V]) -> dict[K, V]:
+    """Apply what has changed between `before` and `after` to `committed`."""
+    deleted = before.keys() - after.keys()
+    changed = {
+        key: value for key, value in after.items() if key not in before or before[key] != value
+    }
+    return {key: value for key, value in committed.items() if key not in deleted} | changed
