@@ -208,7 +208,7 @@ def test_every_reason_in_the_history_is_documented(database: Database) -> None:
     set_limits(database, max_jobs_per_host=2)
     job_id = enqueue(database)
 
-    def end(function: str, **params: object) -> None:
+    def end(function: str, **params: Any) -> None:
         database.query('update silkline.jobs set run_after = now() where id = %s', [job_id])
         database.call(function, p_lease_token=claim_one(database).token, **params)
 
