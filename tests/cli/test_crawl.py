@@ -80,6 +80,7 @@ def test_a_site_with_broken_and_forbidden_pages_is_crawled(user: User, site: Dem
 
     assert '14 pages' in done.stdout
     assert '  failed   1 HTTP 404\n' in done.stdout
+    assert re.search(r'  refused  \d+ links? outside the scope of the job\n', done.stdout)
     assert '/drafts/api-v2/' not in site.requests
     assert re.search(r'/drafts/api-v2/ +robots: ', skipped)
     assert re.search(r'/files/poster\.pdf +200 +content_type: ', skipped)

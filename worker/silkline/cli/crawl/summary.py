@@ -141,6 +141,8 @@ def print_lines(
         lines.append(f'  skipped  {skipped.text()}')
     if skipped.counts['budget']:
         lines.append('           (budget: --pages was reached; raise it to fetch these)')
+    if last.links_refused:
+        lines.append(f'  refused  {wording.refused_links(last)}')
     left = last.pages_pending + last.pages_in_progress
     if left:
         lines.append(f'  left     {wording.counted(left, "URL")}')
