@@ -24,7 +24,9 @@ begin
   into v_job
   from silkline.jobs as job
   where job.lease_token = p_lease_token
-    and job.lease_check_at is not null
+    -- A lease has both. By lease_check_at, a plan may read the index of all leases, which is long
+    -- under a held snapshot.
+    and job.worker_id is not null
     -- A subquery that is no join, whatever the statistics say.
     and (
       select account.owner_id
@@ -55,7 +57,7 @@ begin
     select job.*
     from silkline.jobs as job
     where job.lease_token = any (p_lease_tokens)
-      and job.lease_check_at is not null
+      and job.worker_id is not null
       and (
         select account.owner_id
         from silkline.deleted_accounts as account
