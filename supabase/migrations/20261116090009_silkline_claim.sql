@@ -389,6 +389,11 @@ begin
       update silkline.jobs as job
       set waits_for = 'host'
       where job.id = v_job.id;
+
+      if p_scene.per_owner is not null then
+        -- Its owner may run the next one.
+        perform silkline.unblock_next_for_owner(v_job.owner_id, 1);
+      end if;
       continue;
     end if;
 

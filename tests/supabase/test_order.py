@@ -206,6 +206,25 @@ def test_a_job_that_waits_for_its_owner_and_is_locked_lets_the_next_one_run(
     locker.rollback()
 
 
+def test_a_job_that_must_wait_for_its_host_lets_the_owners_next_one_run(
+    database: Database,
+) -> None:
+    set_limits(database, max_running_jobs_per_user=1)
+    user = database.user()
+    running, _, free = [
+        enqueue(database, f'{name}.example', user=user) for name in ('own', 'busy', 'free')
+    ]
+    own = claim_one(database)
+    assert own.job_id == running
+    assert claim(database, 5) == []
+    enqueue(database, 'busy.example')
+    claim_one(database)
+    complete(database, own)
+
+    assert [lease.job_id for lease in claim(database, 5)] == [free]
+    assert broken_rules(database) == []
+
+
 def test_maintenance_finds_the_only_waiting_job_that_was_locked(database: Database) -> None:
     waiting = [enqueue(database) for _ in range(2)][1]
     first = claim_one(database)
