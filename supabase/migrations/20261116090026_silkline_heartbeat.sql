@@ -15,13 +15,26 @@ begin
   for v_late in
     select job, state
     from unnest(p_lease_tokens) as asked (token)
+    -- lateral and limit: see silkline.describe_tasks
+    cross join lateral (
+      select held.id
+      from silkline.jobs as held
+      where held.lease_token = asked.token
+        and held.last_heartbeat = now()
+      limit 1
+    ) as renewed
+    cross join lateral (
+      select late.job_id
+      from silkline.states as late
+      where late.job_id = renewed.id
+        and late.checkpoint_at > late.progress_sent_at
+        and late.progress_sent_at <= now() - interval '1 second'
+      limit 1
+    ) as unsent
     join silkline.jobs as job
-      on job.lease_token = asked.token
-      and job.last_heartbeat = now()
+      on job.id = unsent.job_id
     join silkline.states as state
-      on state.job_id = job.id
-      and state.checkpoint_at > state.progress_sent_at
-      and state.progress_sent_at <= now() - interval '1 second'
+      on state.job_id = unsent.job_id
   loop
     update silkline.states as state
     set progress_sent_at = now()
