@@ -9,7 +9,7 @@ stamp=.venv-bench-crawl/.peers
 
 install_peers() {
   [ -x .venv-bench-crawl/bin/pip ] || "${PYTHON:-python3}" -m venv .venv-bench-crawl
-  .venv-bench-crawl/bin/pip install --quiet --disable-pip-version-check --require-hashes \
+  .venv-bench-crawl/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
     --requirement "$lock"
   touch "$stamp"
 }

