@@ -36,6 +36,15 @@ SkipReason = Literal[
     'forbidden_address',
     'host_unavailable',
 ]
+# What may be wrong with the Markdown of a stored page; the sentences are in `cli/wording.py`.
+PageWarning = Literal[
+    'cut',
+    'needs_browser',
+    'nothing_kept',
+    'little_kept',
+    'headings_lost',
+    'code_lost',
+]
 # Links that the rules refuse for these reasons are counted, not sent.
 RefusedReason = Literal['out_of_scope', 'excluded', 'invalid_url']
 Url = Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -110,6 +119,20 @@ class FoundUrl(Struct, frozen=True, kw_only=True, omit_defaults=True):
     skip_reason: SkipReason | None = None
 
 
+class Quality(Struct, frozen=True, kw_only=True):
+    """What a page shows and what its Markdown has. A warning asks the reader to compare them."""
+
+    # The share of the visible text that was kept, from 0 to 1; navigation counts as text.
+    kept: float
+    headings: int
+    headings_kept: int
+    code_blocks: int
+    code_blocks_kept: int
+    is_cut: bool = False
+    needs_browser: bool = False
+    warnings: tuple[PageWarning, ...] = ()
+
+
 class Page(Struct, kw_only=True, omit_defaults=True):
     """A page as it is stored, and as plugins see it before that.
 
@@ -130,6 +153,8 @@ class Page(Struct, kw_only=True, omit_defaults=True):
     last_modified: Text | None = None
     extractor: Text | None = None
     extractor_version: Text | None = None
+    # None if it is unknown: only the built-in extractor compares the page with its Markdown.
+    quality: Quality | None = None
 
 
 # From the supervisor to the runner

@@ -7,6 +7,9 @@ import msgspec
 
 from silkline.errors import SilklineError
 
+# Where the URLs of links are written: behind their text, nowhere, or in a list at the end.
+LinkStyle = Literal['inline', 'none', 'references']
+
 CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
 PORT = re.compile(r':\d*\Z')
 
@@ -60,6 +63,8 @@ class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
     fetcher: str = 'http'
     extractor: str = 'default'
     markdown: Literal['main', 'full', 'none'] = 'main'
+    links: LinkStyle = 'inline'
+    max_markdown_chars: int = 5_000_000
     obey_robots: bool = True
     follow_nofollow: bool = False
     keep_noindex: bool = False

@@ -16,7 +16,9 @@ plain_text    for pages that are too costly to parse
 from typing import Literal, Protocol
 
 from silkline.crawl.extract.facts import MAX_MARKDOWN, Anchor, Facts, read_facts
-from silkline.crawl.extract.parser import Document, TooCostly, parse_html
+from silkline.crawl.extract.parser import TooCostly, parse_html
+from silkline.crawl.extract.quality import quality_of_text
+from silkline.crawl.options import LinkStyle
 
 __all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extractor', 'Facts', 'read_html']
 
@@ -41,11 +43,14 @@ def read_html(
     *,
     url: str,
     markdown: Literal['main', 'full', 'none'],
+    links: LinkStyle = 'inline',
+    max_markdown: int = MAX_MARKDOWN,
     extractor: Extractor | None = None,
     agent: str = 'silkline',
 ) -> Facts:
     """Read one page. Never raises, whatever the HTML or the extractor.
 
+    Markdown longer than `max_markdown` characters is cut, and its quality says so.
     `agent` is the lower-case name of this crawler, which robots directives of a page may name.
     """
     facts = Facts()
@@ -56,13 +61,19 @@ def read_html(
         if markdown == 'none':
             pass
         elif extractor is None:
-            is_full = markdown == 'full'
-            facts.markdown = _built_in(document, facts, html=html, url=url, is_full=is_full)
+            # Imported here: a crawl without Markdown does not need it.
+            from silkline.crawl.extract import builtin
+
+            write = builtin.full_markdown if markdown == 'full' else builtin.main_markdown
+            facts.markdown = write(
+                document, facts, html=html, url=url, links=links, max_markdown=max_markdown
+            )
         else:
             name, version = extractor.name, extractor.version
-            facts.markdown = _checked(extractor.markdown(html, url=url))
+            text = _checked(extractor.markdown(html, url=url))
+            _take_text(facts, text, max_markdown, characters=len(text))
     except TooCostly as caught:
-        facts = _without_tree(html, wants_text=markdown != 'none')
+        facts = _without_tree(html, max_markdown if markdown != 'none' else 0)
         facts.error = f'read as plain text: {caught}'
     except (KeyboardInterrupt, MemoryError):
         raise
@@ -74,26 +85,26 @@ def read_html(
     return facts
 
 
-def _built_in(document: Document, facts: Facts, *, html: str, url: str, is_full: bool) -> str:
-    # Imported here: a crawl without Markdown does not need it.
-    from silkline.crawl.extract import builtin
-
-    if is_full:
-        return builtin.full_markdown(document, facts, html=html, url=url)
-    return builtin.main_markdown(document, facts, html=html, url=url)
-
-
 def _checked(text: object) -> str:
     if not isinstance(text, str):
         raise TypeError(f'expected Markdown as a string, got {type(text).__name__}')
     # A plain string: subclasses, such as a parser's, cannot be sent.
-    return str.__str__(text[:MAX_MARKDOWN])
+    return str.__str__(text)
 
 
-def _without_tree(html: str, *, wants_text: bool) -> Facts:
+def _take_text(facts: Facts, text: str, limit: int, *, characters: int) -> None:
+    """Keep text that was not compared with the page: of its quality, only a cut is known."""
+    facts.markdown = text[:limit]
+    if len(facts.markdown) < characters:
+        facts.quality = quality_of_text(characters, kept=len(facts.markdown))
+
+
+def _without_tree(html: str, limit: int) -> Facts:
     from silkline.crawl.extract import plain_text
 
     facts = Facts(title=plain_text.read_title(html))
-    if wants_text:
-        facts.markdown = plain_text.read_text(html)
+    if limit:
+        text = plain_text.read_text(html)
+        unread = max(0, len(html) - plain_text.MAX_READ)
+        _take_text(facts, text, limit, characters=len(text) + unread)
     return facts

@@ -14,6 +14,7 @@ from silkline.crawl.extract.markdown.links import LinkResolver
 from silkline.crawl.extract.measure import measure
 from silkline.crawl.extract.parser import Document, build_tree, release
 from silkline.crawl.extract.tabs import label_panels
+from silkline.crawl.options import LinkStyle
 
 _ARTICLE = re.compile(r'"@type"\s*:\s*"(?:(?:News|Reportage)?Article|BlogPosting)"')
 _ARTICLE_WORDS = (
@@ -28,7 +29,9 @@ _MANUAL = re.compile(
 )
 
 
-def main_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:
+def main_markdown(
+    document: Document, facts: Facts, *, html: str, url: str, links: LinkStyle, max_markdown: int
+) -> str:
     """Write the main content, without navigation and the like."""
     nodes = build_tree(document)
     if not nodes:
@@ -54,7 +57,9 @@ def says_article(html: str) -> bool:
     )
 
 
-def full_markdown(document: Document, facts: Facts, *, html: str, url: str) -> str:
+def full_markdown(
+    document: Document, facts: Facts, *, html: str, url: str, links: LinkStyle, max_markdown: int
+) -> str:
     """Write all text of the page, including navigation, but nothing that is hidden."""
     nodes = build_tree(document)
     if not nodes:

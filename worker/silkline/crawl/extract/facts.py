@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from silkline.crawl.extract.parser import Document, Element, fact_elements, is_of_html
+from silkline.crawl.extract.quality import Quality
 from silkline.crawl.extract.tree import HEADINGS
 
 MAX_ANCHORS = 5_000
@@ -16,7 +17,8 @@ MAX_HEADINGS = 500
 MAX_TITLE = 1_000
 MAX_DESCRIPTION = 5_000
 MAX_HREF = 10_000
-MAX_MARKDOWN = 2_000_000
+# Unless the job sets another limit (`max_markdown_chars`).
+MAX_MARKDOWN = 5_000_000
 
 
 class Anchor(Struct, frozen=True, gc=False):
@@ -42,6 +44,8 @@ class Facts:
     # What made the Markdown.
     extractor: str | None = None
     extractor_version: str | None = None
+    # How much of the page the Markdown has; None if that is unknown.
+    quality: Quality | None = None
     # Why there is no Markdown, or only plain text.
     error: str | None = None
 

@@ -7,7 +7,7 @@ tags. No links are taken from such a page: it is malicious.
 import re
 from html import unescape
 
-from silkline.crawl.extract.facts import MAX_MARKDOWN, MAX_TITLE, one_line
+from silkline.crawl.extract.facts import MAX_TITLE, one_line
 
 _SCRIPT = re.compile(r'<(script|style)\b', re.IGNORECASE)
 _END = {
@@ -17,8 +17,8 @@ _END = {
 _TITLE = re.compile(r'<title[^<>]*>([^<]{0,5000})', re.IGNORECASE)
 _TAG = re.compile(r'<[^<>]*>')
 _SPACES = re.compile(r'[^\S\n]{2,}|\r')
-# The rest of a longer page is ignored.
-MAX_READ = 4 * MAX_MARKDOWN
+# The rest of a longer page is not read.
+MAX_READ = 20_000_000
 
 
 def read_title(html: str) -> str | None:
@@ -31,7 +31,7 @@ def read_text(html: str) -> str:
     text = unescape(_TAG.sub(' ', _without_scripts(html[:MAX_READ])))
     # Not split into words: millions of them would take hundreds of megabytes.
     lines = (line.strip() for line in _SPACES.sub(' ', text).split('\n'))
-    return '\n'.join(line for line in lines if line)[:MAX_MARKDOWN]
+    return '\n'.join(line for line in lines if line)
 
 
 def _without_scripts(html: str) -> str:
