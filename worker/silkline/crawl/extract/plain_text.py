@@ -28,13 +28,13 @@ def read_title(html: str) -> str | None:
 
 def read_text(html: str) -> str:
     """The text between the tags, line by line."""
-    text = unescape(_TAG.sub(' ', _without_scripts(html[:MAX_READ])))
+    text = unescape(_TAG.sub(' ', without_scripts(html[:MAX_READ])))
     # Not split into words: millions of them would take hundreds of megabytes.
     lines = (line.strip() for line in _SPACES.sub(' ', text).split('\n'))
     return '\n'.join(line for line in lines if line)
 
 
-def _without_scripts(html: str) -> str:
+def without_scripts(html: str) -> str:
     pieces: list[str] = []
     at = 0
     while (found := _SCRIPT.search(html, at)) is not None:
