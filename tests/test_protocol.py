@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silkline import framing, protocol
+from silkline.crawl.documents.record import MAX_CHARACTERS
 from tests.support.messages import from_runner, to_runner
 
 KEY = UUID('00112233-4455-6677-8899-aabbccddeeff')
@@ -164,7 +165,7 @@ def test_a_message_out_of_bounds_is_refused(body: bytes) -> None:
         framing.decode_from_runner(body)
 
 
-@pytest.mark.parametrize('header', [b'\0\0\0\0', b'\x01\0\0\x01', b'\xff\xff\xff\xff'])
+@pytest.mark.parametrize('header', [b'\0\0\0\0', b'\x04\0\0\x01', b'\xff\xff\xff\xff'])
 def test_an_oversized_or_empty_frame_is_refused_before_it_is_read(header: bytes) -> None:
     with pytest.raises(framing.FrameTooLarge):
         framing.frame_length(header)
@@ -174,3 +175,24 @@ def test_an_oversized_message_is_not_sent() -> None:
     page = protocol.Page(url='u', content_hash='h', markdown='x' * framing.MAX_FRAME_BYTES)
     with pytest.raises(framing.FrameTooLarge):
         framing.encode(protocol.Finished(url_key=KEY, status='done', page=page))
+
+
+def test_the_longest_page_fits_into_a_message_whatever_its_characters() -> None:
+    page = protocol.Page(url='u', content_hash='h', markdown='\x1b' * MAX_CHARACTERS)
+    assert framing.encode(protocol.Finished(url_key=KEY, status='done', page=page))
+
+
+def test_the_quality_of_a_page_crosses_the_pipe() -> None:
+    quality = protocol.Quality(
+        kept=0.5,
+        headings=4,
+        headings_kept=3,
+        code_blocks=2,
+        code_blocks_kept=1,
+        warnings=('headings_lost', 'code_lost'),
+    )
+    page = protocol.Page(url='u', content_hash='h', quality=quality)
+    sent = framing.encode(protocol.Finished(url_key=KEY, status='done', page=page))
+    received = framing.decode_from_runner(sent[framing.HEADER_BYTES :])
+    assert isinstance(received, protocol.Finished)
+    assert received.page == page

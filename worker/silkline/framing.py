@@ -16,7 +16,8 @@ from silkline.errors import SilklineError
 from silkline.protocol import FromRunner, ToRunner
 
 HEADER_BYTES = 4
-MAX_FRAME_BYTES = 16 * 1024 * 1024
+# A page of the longest Markdown that the queue accepts, at six bytes per character.
+MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 class PipeError(SilklineError):

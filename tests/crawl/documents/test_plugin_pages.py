@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from silkline.crawl.documents.plugin_pages import MAX_METADATA_BYTES, PageHooks
+from silkline.crawl.extract import EXTRACTOR_VERSION
 from silkline.plugins import Page
 from tests.support.documents import URL, make_reader, page_of, read, response
 
@@ -76,7 +77,8 @@ def test_a_page_records_what_it_was_made_with() -> None:
     reader = make_reader(hooks=PageHooks([('a', Nothing()), ('b', NothingTwo())]))
     assert page_of('<p>x', reader).metadata['made_with'] == reader.made_with
     assert reader.made_with == (
-        'fetcher=http markdown=main extractor=silkline/1 urls=1 hook=a hook=b/2'
+        'fetcher=http markdown=main links=inline max_markdown_chars=5000000'
+        f' extractor=silkline/{EXTRACTOR_VERSION} urls=1 hook=a hook=b/2'
     )
     markdown = read(reader, response('# x', {'Content-Type': 'text/markdown'})).page
     assert markdown is not None
@@ -178,7 +180,7 @@ def test_what_a_hook_sets_is_converted_to_what_can_be_stored() -> None:
         def change(self, page: Page) -> None:
             page.url = 'https://other.example/'
             page.title = Text('Title')
-            page.markdown = Text('x' * 3_000_000)
+            page.markdown = Text('x' * 6_000_000)
             page.links += ['/relative', 'mailto:a@b.c', Text('y#part'), 'https://b.example']
             page.metadata = {'text': Text('a'), 'bad': '\udc80\0', 'list': (1, 2.5, None)}
 
@@ -188,7 +190,7 @@ def test_what_a_hook_sets_is_converted_to_what_can_be_stored() -> None:
     )
     assert page.url == URL
     assert page.title == 'Title'
-    assert page.markdown == 'x' * 2_000_000
+    assert page.markdown == 'x' * 5_000_000
     assert page.links == [
         'https://a.example/x',
         'https://a.example/relative',
@@ -206,6 +208,7 @@ def test_a_hook_cannot_set_the_fields_that_the_crawl_fills_in() -> None:
             page.content_hash = page.etag = page.last_modified = 'claimed'
             page.extractor = page.extractor_version = 'claimed'
             page.http_status = 999
+            page.quality = None
 
     hooks = PageHooks([('a', Claiming())])
     page = page_of('<p>Words.', make_reader(hooks=hooks))
@@ -213,3 +216,51 @@ def test_a_hook_cannot_set_the_fields_that_the_crawl_fills_in() -> None:
     for one in (page, plain):
         del one.metadata['made_with']
     assert page == plain
+
+
+class Long:
+    name = 'long'
+    version = '1'
+
+    def markdown(self, html: str, *, url: str) -> str:
+        return 'x' * 4000
+
+
+def test_markdown_of_an_extractor_that_is_too_long_is_cut_and_says_so() -> None:
+    page = page_of('<p>Words.', make_reader(extractor=Long(), max_markdown_chars=1000))
+    assert page.markdown == 'x' * 1000
+    assert page.quality is not None
+    assert (page.quality.kept, page.quality.warnings) == (0.25, ('cut',))
+
+
+def test_the_quality_of_what_an_extractor_of_a_plugin_made_is_unknown() -> None:
+    assert page_of('<p>Words.', make_reader(extractor=Upper())).quality is None
+
+
+def test_markdown_of_a_hook_that_is_too_long_is_cut_and_says_so() -> None:
+    class Lengthening:
+        def change(self, page: Page) -> None:
+            page.markdown = 'x' * 4000
+
+    hooks = PageHooks([('a', Lengthening()), ('b', Nothing())])
+    page = page_of('<p>Words.', make_reader(hooks=hooks, max_markdown_chars=1000))
+    assert page.markdown == 'x' * 1000
+    assert page.quality is not None
+    assert page.quality.is_cut
+
+
+def test_a_hook_sees_the_quality_of_a_page_and_leaves_it_as_it_is() -> None:
+    seen: list[object] = []
+
+    class Looking:
+        def change(self, page: Page) -> None:
+            seen.append(page.quality)
+            page.title = 'Other'
+
+    text = response('x' * 2000, {'Content-Type': 'text/plain'})
+    reader = make_reader(hooks=PageHooks([('a', Looking())]), max_markdown_chars=1000)
+    page = read(reader, text).page
+    assert page is not None
+    assert page.title == 'Other'
+    assert seen == [page.quality]
+    assert page.quality is not None

@@ -286,3 +286,52 @@ def test_fingerprints_compare_the_words_or_with_few_words_the_body(
         read(reader, response(html.replace('[]', str(number)))).fingerprint for number in range(3)
     )
     assert (second == third) is is_duplicate
+
+
+TEXT_TYPES = ['text/plain', 'text/markdown']
+
+
+@pytest.mark.parametrize('content_type', TEXT_TYPES)
+def test_text_that_is_too_long_is_cut_and_says_so(content_type: str) -> None:
+    reader = make_reader(max_markdown_chars=1000)
+    text = '# Title\n' + 'x' * 3984 + '\n[c](/c)'
+    page = read(reader, response(text, {'Content-Type': content_type})).page
+    assert page is not None
+    assert page.markdown == text[:1000]
+    assert page.quality is not None
+    assert page.quality.is_cut
+    assert page.quality.warnings == ('cut',)
+    assert page.quality.kept == 0.25
+
+
+@pytest.mark.parametrize('content_type', TEXT_TYPES)
+def test_text_that_is_not_too_long_is_kept_whole(content_type: str) -> None:
+    page = read(
+        make_reader(max_markdown_chars=1000), response('x' * 1000, {'Content-Type': content_type})
+    ).page
+    assert page is not None
+    assert page.quality is not None
+    assert (page.quality.kept, page.quality.is_cut, page.quality.warnings) == (1.0, False, ())
+
+
+def test_links_beyond_the_cut_of_a_markdown_file_are_followed() -> None:
+    text = 'x' * 2000 + '\n\n[c](/c)'
+    fetched = read(
+        make_reader(max_markdown_chars=1000), response(text, {'Content-Type': 'text/markdown'})
+    )
+    assert fetched.links == ['https://a.example/c']
+
+
+@pytest.mark.parametrize('content_type', ['text/html', *TEXT_TYPES])
+def test_without_markdown_there_is_no_quality(content_type: str) -> None:
+    page = read(make_reader(markdown='none'), response('x', {'Content-Type': content_type})).page
+    assert page is not None
+    assert page.quality is None
+
+
+OTHER_OPTIONS = [{'links': 'none'}, {'links': 'references'}, {'max_markdown_chars': 2000}]
+
+
+@pytest.mark.parametrize('options', OTHER_OPTIONS)
+def test_pages_made_with_other_options_for_markdown_are_told_apart(options: dict[str, Any]) -> None:
+    assert make_reader(**options).made_with != make_reader().made_with

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from silkline.crawl.extract import EXTRACTOR, EXTRACTOR_VERSION, Anchor, Facts, read_html
+from silkline.crawl.extract.facts import MAX_MARKDOWN
 
 URL = 'https://example.org/dir/page'
 
@@ -167,7 +168,7 @@ def test_malicious_pages_are_read_in_short_time(name: str) -> None:
     # All three take far less than a second; the limit allows for a slow machine.
     assert time.process_time() - began_at < 20
     assert page.markdown is not None
-    assert len(page.markdown) <= 2_000_001
+    assert len(page.markdown) <= MAX_MARKDOWN + 1
 
 
 def test_text_below_ten_thousand_levels_is_found() -> None:

@@ -126,15 +126,15 @@ class Checkpoints:
 class Batch:
     """Results since the last checkpoint, as `checkpoint_crawl_job` takes them.
 
-    Its bounds are lower than the database's by the longest message, so that a full batch is
-    never refused.
+    Its bounds are lower than those of the database and the API by the longest message, so that a
+    full batch is never refused.
     """
 
     MAX_RESULTS = 2000
     MAX_DISCOVERED = 40_000
     MAX_BYTES = 4 * 1024 * 1024
 
-    # A batch of this size is saved at once; `MAX_BYTES` is never exceeded.
+    # A batch of this size is saved at once. Only its last message goes beyond `MAX_BYTES`.
     DUE_BYTES = 2 * 1024 * 1024
 
     def __init__(self, *, seq: int) -> None:

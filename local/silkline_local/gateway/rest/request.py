@@ -21,7 +21,7 @@ from silkline_local.gateway.rest.query.model import EMPTY_QUERY, Query
 from silkline_local.gateway.rest.query.parser import parse_query
 
 PREFIX = '/rest/v1'
-LARGEST_BYTES = 50 * 1024 * 1024
+LARGEST_BYTES = 100 * 1024 * 1024
 LEEWAY_SECONDS = 30.0
 
 ARGUMENTS = msgspec.json.Decoder(dict[str, msgspec.Raw])

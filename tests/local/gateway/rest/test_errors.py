@@ -385,18 +385,18 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None
     try:
         connection.putrequest('POST', '/rest/v1/rpc/same')
         connection.putheader('apikey', api.gateway.keys.secret)
-        connection.putheader('Content-Length', str(60 * 1024 * 1024))
+        connection.putheader('Content-Length', str(101 * 1024 * 1024))
         connection.endheaders()
         response = connection.getresponse()
         assert response.status == 413
-        assert b'larger than 50 MB' in response.read()
+        assert b'larger than 100 MB' in response.read()
     finally:
         connection.close()
 
 
 def test_a_body_of_unknown_size_is_refused_once_it_is_too_large(api: Api) -> None:
     def pieces() -> Iterator[bytes]:
-        for _ in range(60):
+        for _ in range(110):
             yield b' ' * 1024 * 1024
 
     try:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from silkline.crawl.documents.record import MAX_CHARACTERS, bounded_links, versioned
+from silkline.crawl.extract.quality import quality_of_text
 from silkline.crawl.installed_plugins import FATAL, describe, required, version_of
 from silkline.plugins import ExtractorPlugin, Page, PageHook
 
@@ -42,7 +43,7 @@ class PageHooks:
         self._hooks = hooks
         self.names = [versioned(name, version_of(hook)) for name, hook in hooks]
 
-    def run(self, page: Page, *, joined: JoinLinks) -> Page:
+    def run(self, page: Page, *, joined: JoinLinks, max_markdown: int = MAX_CHARACTERS) -> Page:
         """The page as the hooks leave it, with the errors of those that failed in its metadata."""
         errors: list[str] = []
         for name, hook in self._hooks:
@@ -51,13 +52,21 @@ class PageHooks:
             )
             try:
                 hook.change(changed)
-                changed = checked_page(changed, url=page.url, known=page.links, joined=joined)
+                changed = checked_page(
+                    changed,
+                    url=page.url,
+                    known=page.links,
+                    joined=joined,
+                    max_markdown=max_markdown,
+                )
             except FATAL:
                 raise
             except BaseException as error:
                 errors.append(f'{name}: {describe(error)}'[:300])
             else:
                 changed.http_status = page.http_status
+                # It compares the page with what the extractor made of it.
+                changed.quality = changed.quality or page.quality
                 page = changed
         if errors:
             page.metadata['hook_errors'] = errors
@@ -65,19 +74,28 @@ class PageHooks:
 
 
 def checked_page(
-    page: Page, *, url: str, known: list[str] | None = None, joined: JoinLinks
+    page: Page,
+    *,
+    url: str,
+    known: list[str] | None = None,
+    joined: JoinLinks,
+    max_markdown: int = MAX_CHARACTERS,
 ) -> Page:
     """A copy of what a plugin may set. TypeError or ValueError where a field has a wrong type.
 
-    Links that are not `known` are joined, and dropped if they are not URLs of pages.
+    Links that are not `known` are joined, and dropped if they are not URLs of pages. Markdown that
+    is too long is cut, and the quality of the copy says so.
     """
     links = checked_strings(page.links, 'links')
+    markdown = checked_text(page.markdown, 'markdown', max_markdown)
+    is_cut = markdown is not None and len(markdown) < len(page.markdown or '')
     return Page(
         url=url,
         title=checked_text(page.title, 'title', MAX_TITLE),
-        markdown=checked_text(page.markdown, 'markdown', MAX_CHARACTERS),
+        markdown=markdown,
         links=links if links == known else bounded_links(joined(links)),
         metadata=checked_metadata(page.metadata),
+        quality=quality_of_text(len(page.markdown or ''), kept=max_markdown) if is_cut else None,
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from silkline import protocol
 from silkline.crawl.charsets import decode
 from silkline.crawl.documents.kinds import is_binary, kind_of
@@ -18,7 +20,6 @@ from silkline.crawl.documents.page_redirects import (
     refresh_of,
 )
 from silkline.crawl.documents.record import (
-    MAX_CHARACTERS,
     Fingerprints,
     bounded_links,
     complete_page,
@@ -27,6 +28,7 @@ from silkline.crawl.documents.record import (
 from silkline.crawl.documents.robots_tag import directives_of
 from silkline.crawl.extract import Extractor, Facts, read_html
 from silkline.crawl.extract.facts import MAX_HREF
+from silkline.crawl.extract.quality import quality_of_text
 from silkline.crawl.fetched import Fetched
 from silkline.crawl.options import CrawlOptions
 from silkline.crawl.responses import Response
@@ -99,6 +101,8 @@ class PageReader:
             text,
             url=url,
             markdown=options.markdown,
+            links=options.links,
+            max_markdown=options.max_markdown_chars,
             extractor=self._extractor,
             agent=self._agent,
         )
@@ -120,6 +124,7 @@ class PageReader:
             markdown=facts.markdown,
             links=links,
             metadata=metadata_of(facts, charset, canonical=canonical),
+            quality=self._quality_of(facts),
         )
         return self._page(
             response,
@@ -129,6 +134,14 @@ class PageReader:
             text=text,
             canonical=other_canonical(canonical, url=url),
         )
+
+    def _quality_of(self, facts: Facts) -> protocol.Quality | None:
+        quality = facts.quality
+        if quality is None or not quality.needs_browser or self._options.fetcher != 'browser':
+            return quality
+        # A browser has shown it: there is no more to it.
+        warnings = tuple(kind for kind in quality.warnings if kind != 'needs_browser')
+        return msgspec.structs.replace(quality, needs_browser=False, warnings=warnings)
 
     def _is_nofollow(self, directives: frozenset[str]) -> bool:
         return bool(directives & {'nofollow', 'none'}) and not self._options.follow_nofollow
@@ -149,20 +162,21 @@ class PageReader:
     ) -> Fetched:
         from silkline.crawl.documents.llms_txt import links_of
 
-        text = text[:MAX_CHARACTERS]
         directives = directives_of(response.headers, self._agent)
         is_followed = is_markdown and not self._is_nofollow(directives)
         links = self._links(url, links_of(text)) if is_followed else []
         if self._is_noindex(directives):
             return skipped(response, 'noindex', links=links)
         is_kept = self._options.markdown != 'none'
+        kept = text[: self._options.max_markdown_chars]
         page = protocol.Page(
             url=url,
             http_status=response.status,
             title=first_heading(text) if is_markdown else None,
-            markdown=text if is_kept else None,
+            markdown=kept if is_kept else None,
             links=links,
             metadata={'charset': charset, 'url_rules': URL_RULES},
+            quality=quality_of_text(len(text), kept=len(kept)) if is_kept else None,
         )
         return self._page(response, page, 'as-is' if is_kept else None, '1', text=text)
 
@@ -195,7 +209,11 @@ class PageReader:
     ) -> Fetched:
         if self._hooks is not None:
             url = page.url
-            page = self._hooks.run(page, joined=lambda hrefs: self._joiner.links(url, hrefs))
+            page = self._hooks.run(
+                page,
+                joined=lambda hrefs: self._joiner.links(url, hrefs),
+                max_markdown=self._options.max_markdown_chars,
+            )
         page.metadata['made_with'] = self.made_with
         complete_page(
             page,

@@ -21,7 +21,7 @@ MAX_VALIDATOR = 1000
 MAX_LINKS = 5000
 MAX_LINK_BYTES = 1024 * 1024
 # At six bytes each in JSON, all of them still fit into one message.
-MAX_CHARACTERS = 2_000_000
+MAX_CHARACTERS = 10_000_000
 # This much Markdown tells pages apart; less may be shared by pages made of scripts or images.
 DISTINCT_CHARACTERS = 200
 MAX_MADE_WITH = 300
@@ -83,6 +83,8 @@ def made_with(
     parts = [
         f'fetcher={options.fetcher}',
         f'markdown={options.markdown}',
+        f'links={options.links}',
+        f'max_markdown_chars={options.max_markdown_chars}',
         f'extractor={versioned(name, version)}',
         f'urls={URL_RULES}',
         *(f'hook={hook}' for hook in hooks),

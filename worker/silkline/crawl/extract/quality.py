@@ -12,7 +12,7 @@ def quality_of_text(characters: int, *, kept: int) -> Quality:
     """For text that is stored as it is, up to its first `kept` characters."""
     is_cut = kept < characters
     return Quality(
-        kept=kept / characters if is_cut else 1.0,
+        kept=round(kept / characters, 3) if is_cut else 1.0,
         headings=0,
         headings_kept=0,
         code_blocks=0,
