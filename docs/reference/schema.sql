@@ -34,6 +34,7 @@ create type public.crawl_job_page as (
   content_hash text,
   extractor text,
   extractor_version text,
+  quality jsonb,
   first_seen_at timestamp with time zone,
   last_seen_at timestamp with time zone,
   metadata jsonb,
@@ -158,7 +159,9 @@ create type silkline.task_counts as (
   free integer,
   out_of_scope bigint,
   excluded bigint,
-  invalid_url bigint
+  invalid_url bigint,
+  with_warnings integer,
+  warnings jsonb
 );
 
 create table public.crawl_audits (
@@ -278,11 +281,13 @@ create table public.crawl_pages (
   last_modified text,
   extractor text,
   extractor_version text,
+  quality jsonb,
   first_seen_at timestamp with time zone default now() not null,
   last_seen_at timestamp with time zone default now() not null,
   constraint crawl_pages_pkey PRIMARY KEY (id),
   constraint crawl_pages_links_are_a_list CHECK ((jsonb_typeof(links) = 'array'::text)),
   constraint crawl_pages_metadata_is_an_object CHECK ((jsonb_typeof(metadata) = 'object'::text)),
+  constraint crawl_pages_quality_is_a_small_object CHECK (((jsonb_typeof(quality) = 'object'::text) AND (jsonb_typeof(COALESCE((quality -> 'warnings'::text), '[]'::jsonb)) = 'array'::text) AND (pg_column_size(quality) <= 2000))),
   constraint crawl_pages_version_is_positive CHECK ((version > 0))
 ) with (fillfactor=90);
 
@@ -359,6 +364,8 @@ create view public.crawl_states with (security_invoker=true) as
     state.current_url,
     state.redirected_starts,
     state.links_refused,
+    state.pages_with_warnings,
+    state.page_warnings,
     state.seq,
     state.checkpoint_at
    FROM (silkline.jobs job
@@ -613,13 +620,15 @@ create table silkline.states (
   current_url text,
   redirected_starts jsonb default '[]'::jsonb not null,
   links_refused jsonb default '{}'::jsonb not null,
+  pages_with_warnings integer default 0 not null,
+  page_warnings jsonb default '{}'::jsonb not null,
   seq integer default 0 not null,
   batch_token uuid,
   batch_seq integer default 0 not null,
   checkpoint_at timestamp with time zone,
   progress_sent_at timestamp with time zone,
   constraint states_pkey PRIMARY KEY (job_id),
-  constraint states_counts_are_not_negative CHECK ((LEAST((total_pending)::bigint, (total_in_progress)::bigint, (total_done)::bigint, (total_error)::bigint, (total_skipped)::bigint, total_bytes, (pages_spent)::bigint, (pages_free)::bigint) >= 0)),
+  constraint states_counts_are_not_negative CHECK ((LEAST((total_pending)::bigint, (total_in_progress)::bigint, (total_done)::bigint, (total_error)::bigint, (total_skipped)::bigint, total_bytes, (pages_spent)::bigint, (pages_free)::bigint, (pages_with_warnings)::bigint) >= 0)),
   constraint states_redirected_starts_are_a_list CHECK ((jsonb_typeof(redirected_starts) = 'array'::text))
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
 
@@ -627,8 +636,8 @@ alter table silkline.states enable row level security;
 
 create policy "Users read the state of their own jobs" on silkline.states for select to authenticated using ( SELECT (job.owner_id = ( SELECT silkline.caller_id() AS caller_id)) FROM silkline.jobs job WHERE (job.id = states.job_id));
 
-grant select (job_id, total_pending, total_in_progress, total_done, total_error, total_skipped, total_bytes, pages_new, pages_changed, pages_unchanged, pages_spent, pages_free, pages_per_second, current_url, redirected_starts, links_refused, seq, checkpoint_at) on silkline.states to authenticated;
-grant select (job_id, total_pending, total_in_progress, total_done, total_error, total_skipped, total_bytes, pages_new, pages_changed, pages_unchanged, pages_spent, pages_free, pages_per_second, current_url, redirected_starts, links_refused, seq, checkpoint_at) on silkline.states to service_role;
+grant select (job_id, total_pending, total_in_progress, total_done, total_error, total_skipped, total_bytes, pages_new, pages_changed, pages_unchanged, pages_spent, pages_free, pages_per_second, current_url, redirected_starts, links_refused, pages_with_warnings, page_warnings, seq, checkpoint_at) on silkline.states to authenticated;
+grant select (job_id, total_pending, total_in_progress, total_done, total_error, total_skipped, total_bytes, pages_new, pages_changed, pages_unchanged, pages_spent, pages_free, pages_per_second, current_url, redirected_starts, links_refused, pages_with_warnings, page_warnings, seq, checkpoint_at) on silkline.states to service_role;
 
 create table silkline.tasks (
   job_id uuid not null,
@@ -1373,7 +1382,7 @@ create function silkline.save_hosts(p_job silkline.jobs, p_batch jsonb)
   volatile security invoker set search_path="";
 
 create function silkline.save_pages(p_job silkline.jobs, p_finished jsonb, p_copies uuid[])
-  returns TABLE(place tid, status text, skip_reason text, error text, http_status smallint, bytes bigint, unfetched boolean, not_modified boolean, is_copy boolean, page_id bigint, change text)
+  returns TABLE(place tid, status text, skip_reason text, error text, http_status smallint, bytes bigint, unfetched boolean, not_modified boolean, is_copy boolean, page_id bigint, change text, warnings jsonb)
   volatile security invoker set search_path="";
 
 create function silkline.save_state(p_state silkline.states)

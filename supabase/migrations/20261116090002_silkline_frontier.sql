@@ -21,6 +21,8 @@ create table silkline.states (
   current_url text,
   redirected_starts jsonb not null default '[]',
   links_refused jsonb not null default '{}',
+  pages_with_warnings integer not null default 0,
+  page_warnings jsonb not null default '{}',
   seq integer not null default 0,
   batch_token uuid,
   batch_seq integer not null default 0,
@@ -35,7 +37,8 @@ create table silkline.states (
       total_skipped,
       total_bytes,
       pages_spent,
-      pages_free
+      pages_free,
+      pages_with_warnings
     ) >= 0
   ),
   constraint states_redirected_starts_are_a_list
@@ -54,6 +57,10 @@ comment on column silkline.states.redirected_starts is
   'Where start URLs redirected to; the scope of the crawl follows them.';
 comment on column silkline.states.links_refused is
   'How many links the rules of the crawl refused, by reason. They are not in tasks.';
+comment on column silkline.states.pages_with_warnings is
+  'Pages whose Markdown may lack something, as this job saw them; see crawl_pages.quality.';
+comment on column silkline.states.page_warnings is
+  'The same by kind of warning: a page with two kinds counts for both.';
 comment on column silkline.states.seq is
   'Number of checkpoints over the life of the job; progress messages carry it.';
 
@@ -91,6 +98,8 @@ select
   state.current_url,
   state.redirected_starts,
   state.links_refused,
+  state.pages_with_warnings,
+  state.page_warnings,
   state.seq,
   state.checkpoint_at
 from silkline.jobs as job
@@ -120,6 +129,8 @@ grant select (
   current_url,
   redirected_starts,
   links_refused,
+  pages_with_warnings,
+  page_warnings,
   seq,
   checkpoint_at
 ) on silkline.states to authenticated, service_role;
@@ -304,17 +315,25 @@ create table public.crawl_pages (
   last_modified text,
   extractor text,
   extractor_version text,
+  quality jsonb,
   first_seen_at timestamptz not null default now(),
   last_seen_at timestamptz not null default now(),
   constraint crawl_pages_version_is_positive check (version > 0),
   constraint crawl_pages_links_are_a_list check (jsonb_typeof(links) = 'array'),
-  constraint crawl_pages_metadata_is_an_object check (jsonb_typeof(metadata) = 'object')
+  constraint crawl_pages_metadata_is_an_object check (jsonb_typeof(metadata) = 'object'),
+  constraint crawl_pages_quality_is_a_small_object check (
+    jsonb_typeof(quality) = 'object'
+    and jsonb_typeof(coalesce(quality -> 'warnings', '[]')) = 'array'
+    and pg_column_size(quality) <= 2000
+  )
 )
 with (fillfactor = 90);
 alter table public.crawl_pages enable row level security;
 
 comment on table public.crawl_pages is
   'One row per version of a page. A crawl that finds a page unchanged adds no version.';
+comment on column public.crawl_pages.quality is
+  'What the Markdown has of the page, and a list of warnings; null if that is unknown.';
 
 create unique index crawl_pages_version_is_unique
   on public.crawl_pages (owner_id, source_id, url_key, version);

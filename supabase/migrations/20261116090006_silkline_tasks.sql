@@ -18,7 +18,9 @@ create type silkline.task_counts as (
   free integer,
   out_of_scope bigint,
   excluded bigint,
-  invalid_url bigint
+  invalid_url bigint,
+  with_warnings integer,
+  warnings jsonb  -- {kind: pages}
 );
 
 -- The state of a job after a step, in memory: save_state writes it.
@@ -45,6 +47,25 @@ begin
   p_state.pages_unchanged := p_state.pages_unchanged + coalesce(p_counts.unchanged, 0);
   p_state.pages_spent := p_state.pages_spent + coalesce(p_counts.spent, 0);
   p_state.pages_free := p_state.pages_free + coalesce(p_counts.free, 0);
+  p_state.pages_with_warnings :=
+    p_state.pages_with_warnings + coalesce(p_counts.with_warnings, 0);
+
+  if p_counts.warnings is not null then
+    p_state.page_warnings := (
+      select jsonb_object_agg(warning.kind, warning.pages)
+      from (
+        select counted.kind, sum(counted.pages::integer) as pages
+        from (
+          select before.kind, before.pages
+          from jsonb_each(p_state.page_warnings) as before (kind, pages)
+          union all
+          select added.kind, added.pages
+          from jsonb_each(p_counts.warnings) as added (kind, pages)
+        ) as counted
+        group by counted.kind
+      ) as warning
+    );
+  end if;
 
   if p_counts.out_of_scope + p_counts.excluded + p_counts.invalid_url > 0 then
     p_state.links_refused := (
@@ -100,6 +121,8 @@ begin
     current_url = p_state.current_url,
     redirected_starts = p_state.redirected_starts,
     links_refused = p_state.links_refused,
+    pages_with_warnings = p_state.pages_with_warnings,
+    page_warnings = p_state.page_warnings,
     seq = p_state.seq,
     batch_token = p_state.batch_token,
     batch_seq = p_state.batch_seq,

@@ -227,6 +227,8 @@ begin
     'pages_changed', p_state.pages_changed,
     'pages_unchanged', p_state.pages_unchanged,
     'links_refused', p_state.links_refused,
+    'pages_with_warnings', p_state.pages_with_warnings,
+    'page_warnings', p_state.page_warnings,
     'bytes', p_state.total_bytes,
     'pages_per_second', round(p_state.pages_per_second::numeric, 2),
     'eta_seconds', case

@@ -101,6 +101,30 @@ begin
         'the http_status of a page must be a number from 0 to 999'
       ),
       (
+        '$.finished[*].page.quality.type() ? (@ != "object" && @ != "null")',
+        'the quality of a page must be an object'
+      ),
+      (
+        '$.finished[*].page.quality.warnings.type() ? (@ != "array")',
+        'the warnings of a page must be a list'
+      ),
+      (
+        '$.finished[*].page.quality.warnings[*].type() ? (@ != "string")',
+        'the warnings of a page must be strings'
+      ),
+      (
+        '$.finished[*].page.quality.warnings[*] ? (
+          @ != "cut"
+          && @ != "needs_browser"
+          && @ != "nothing_kept"
+          && @ != "little_kept"
+          && @ != "headings_lost"
+          && @ != "code_lost"
+        )',
+        'the warnings of a page must be cut, needs_browser, nothing_kept, little_kept, '
+          || 'headings_lost or code_lost'
+      ),
+      (
         '$.finished[*].bytes ? (
           @.type() != "null" && (@ < 0 || @ > 10000000000 || @.type() != "number")
         )',
@@ -183,6 +207,14 @@ begin
     v_error := 'seq must be a positive whole number';
   end if;
 
+  if v_error is null and exists (
+    select
+    from jsonb_path_query(p_batch, '$.finished[*].page.quality') as sent (quality)
+    where pg_column_size(sent.quality) > 2000
+  ) then
+    v_error := 'the quality of a page may have at most 2000 bytes';
+  end if;
+
   if v_error is null and p_batch ? 'redirected_starts' and exists (
     select
     from jsonb_array_elements(p_batch -> 'redirected_starts') as start
@@ -239,9 +271,9 @@ revoke execute on function silkline.merge_starts(jsonb, jsonb) from public, anon
 create type silkline.page_head as (content_hash text);
 
 -- Store the pages of the finished URLs that this lease holds, except copies. A page whose content
--- has not changed gets no new version: its last_seen_at moves, and its links and metadata are
--- replaced by those that were sent (a 304 sends none). Returns these URLs, each once, with their
--- pages, so that a batch of a megabyte is read once.
+-- has not changed gets no new version: its last_seen_at moves, and its links, metadata and quality
+-- are replaced by those that were sent (a 304 sends none). Returns these URLs, each once, with their
+-- pages and the warnings about them, so that a batch of a megabyte is read once.
 create function silkline.save_pages(
   p_job silkline.jobs,
   p_finished jsonb,
@@ -258,7 +290,8 @@ create function silkline.save_pages(
     not_modified boolean,
     is_copy boolean,
     page_id bigint,
-    change text
+    change text,
+    warnings jsonb
   )
   language plpgsql
   volatile
@@ -365,7 +398,8 @@ begin
         extractor_version = case
           when again.not_modified then latest.extractor_version
           else again.extractor_version
-        end
+        end,
+        quality = case when again.not_modified then latest.quality else again.quality end
       from (
         select
           sent.latest_place,
@@ -382,12 +416,16 @@ begin
           etag text,
           last_modified text,
           extractor text,
-          extractor_version text
+          extractor_version text,
+          quality jsonb
         )
         where sent.is_unchanged
       ) as again
       where latest.ctid = again.latest_place
-      returning latest.url_key, latest.id
+      returning
+        latest.url_key,
+        latest.id,
+        latest.quality -> 'warnings' as warnings
     ),
     outdated as (
       update public.crawl_pages as latest
@@ -414,7 +452,8 @@ begin
         etag,
         last_modified,
         extractor,
-        extractor_version
+        extractor_version,
+        quality
       )
       select
         p_job.user_id,
@@ -432,7 +471,8 @@ begin
         page.etag,
         page.last_modified,
         page.extractor,
-        page.extractor_version
+        page.extractor_version,
+        page.quality
       from sent
       cross join lateral jsonb_to_record(
         p_finished #> array[sent.index::text, 'page']
@@ -447,22 +487,32 @@ begin
         etag text,
         last_modified text,
         extractor text,
-        extractor_version text
+        extractor_version text,
+        quality jsonb
       )
       -- Reads outdated, so that the old version stops being the latest before the new one is
       -- inserted.
       where sent.is_unchanged is not true
         and (select count(*) from outdated) >= 0
-      returning crawl_pages.url_key, crawl_pages.id, crawl_pages.version
+      returning
+        crawl_pages.url_key,
+        crawl_pages.id,
+        crawl_pages.version,
+        crawl_pages.quality -> 'warnings' as warnings
     ),
     page as (
       select
         saved.url_key,
         saved.id,
-        case saved.version when 1 then 'new' else 'changed' end as change
+        case saved.version when 1 then 'new' else 'changed' end as change,
+        saved.warnings
       from saved
       union all
-      select seen_again.url_key, seen_again.id, 'unchanged'
+      select
+        seen_again.url_key,
+        seen_again.id,
+        'unchanged',
+        seen_again.warnings
       from seen_again
     )
     select
@@ -476,7 +526,8 @@ begin
       held.not_modified,
       held.is_copy,
       page.id,
-      page.change
+      page.change,
+      page.warnings
     from held
     left join page
       on page.url_key = held.url_key;

@@ -21,7 +21,7 @@
 --     finished    [{url_key, status: done | error | skipped, http_status, bytes,
 --                   skip_reason, error, unfetched, not_modified, canonical_key,
 --                   page: {url, content_hash, title, markdown, links, metadata, etag,
---                   last_modified, http_status, extractor, extractor_version}}]
+--                   last_modified, http_status, extractor, extractor_version, quality}}]
 --     retried     [{url_key, after_seconds, error, http_status}]
 --     discovered  [{url_key, url, depth, found_on, skip_reason}]
 --     refused     {out_of_scope, excluded, invalid_url}: how many links the rules refused
@@ -135,7 +135,8 @@ begin
         held.unfetched,
         held.not_modified,
         held.page_id,
-        held.change
+        held.change,
+        held.warnings
       from silkline.save_pages(p_job, p_finished, v_copies) as held
     ) as ended
     where task.ctid = ended.place
@@ -143,6 +144,7 @@ begin
       ended.status,
       ended.bytes,
       ended.change,
+      ended.warnings,
       case
         when ended.unfetched and ended.page_id is null then 'not fetched'
         when ended.skip_reason in ('redirect', 'canonical') then 'no page'
@@ -167,6 +169,19 @@ begin
         10 * silkline.page_budget(p_job.payload)::bigint + 1000 - p_before.pages_free,
         0
       )
+    ),
+    count(*) filter (where finished.warnings <> '[]'),
+    (
+      select jsonb_object_agg(warning.kind, warning.pages)
+      from (
+        select listed.kind, count(*) as pages
+        from finished as page
+        cross join lateral (
+          select distinct kind
+          from jsonb_array_elements_text(page.warnings) as kind
+        ) as listed
+        group by listed.kind
+      ) as warning
     )
   into
     v_counts.in_progress,
@@ -178,7 +193,9 @@ begin
     v_counts.changed,
     v_counts.unchanged,
     v_unfetched,
-    v_counts.free
+    v_counts.free,
+    v_counts.with_warnings,
+    v_counts.warnings
   from finished;
 
   v_counts.spent := - v_unfetched - v_counts.free;

@@ -401,8 +401,10 @@ begin
     end,
     pages_free = case p_urls when 'all' then 0 else state.pages_free end,
     redirected_starts = case p_urls when 'all' then '[]' else state.redirected_starts end,
-    -- The pages are fetched again, and their links counted again.
-    links_refused = case p_urls when 'all' then '{}' else state.links_refused end
+    -- The pages are fetched again, and their links and warnings counted again.
+    links_refused = case p_urls when 'all' then '{}' else state.links_refused end,
+    pages_with_warnings = case p_urls when 'all' then 0 else state.pages_with_warnings end,
+    page_warnings = case p_urls when 'all' then '{}' else state.page_warnings end
   from counted
   where state.job_id = p_job.id;
 

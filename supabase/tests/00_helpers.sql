@@ -406,22 +406,43 @@ as $$
       count(*) filter (where task.status = 'in_progress') as in_progress,
       count(*) filter (where task.status = 'done') as done,
       count(*) filter (where task.status = 'error') as error,
-      count(*) filter (where task.status = 'skipped') as skipped
+      count(*) filter (where task.status = 'skipped') as skipped,
+      count(*) filter (where page.quality -> 'warnings' <> '[]') as with_warnings
     from silkline.tasks as task
+    left join public.crawl_pages as page
+      on page.id = task.page_id
+      and task.status = 'done'
     where task.job_id = state.job_id
   ) as counted
+  cross join lateral (
+    select coalesce(jsonb_object_agg(warning.kind, warning.pages), '{}') as by_kind
+    from (
+      select kind, count(*) as pages
+      from silkline.tasks as task
+      join public.crawl_pages as page
+        on page.id = task.page_id
+      cross join lateral jsonb_array_elements_text(page.quality -> 'warnings') as kind
+      where task.job_id = state.job_id
+        and task.status = 'done'
+      group by kind
+    ) as warning
+  ) as warnings
   where (
     state.total_pending,
     state.total_in_progress,
     state.total_done,
     state.total_error,
-    state.total_skipped
+    state.total_skipped,
+    state.pages_with_warnings,
+    state.page_warnings
   ) is distinct from (
     counted.pending,
     counted.in_progress,
     counted.done,
     counted.error,
-    counted.skipped
+    counted.skipped,
+    counted.with_warnings,
+    warnings.by_kind
   );
 $$;
 

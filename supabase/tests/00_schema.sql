@@ -833,6 +833,7 @@ select set_eq(
     'crawl_pages_version_is_positive',
     'crawl_pages_links_are_a_list',
     'crawl_pages_metadata_is_an_object',
+    'crawl_pages_quality_is_a_small_object',
     'crawl_hosts_host_is_short',
     'crawl_hosts_robots_txt_is_bounded',
     'crawl_hosts_delay_is_in_range',

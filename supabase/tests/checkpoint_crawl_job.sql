@@ -1,7 +1,7 @@
 -- checkpoint_crawl_job: results in, next URLs out, once per batch and only under the lease.
 
 begin;
-select plan(215);
+select plan(225);
 
 select tests.make_users('ann', 'bob');
 
@@ -429,6 +429,119 @@ select results_eq(
   'each user has their own versions'
 );
 select public.complete_crawl_job(tests.token('bobs'));
+
+-- Quality
+
+select tests.claimed_job('quality', 'ann');
+select tests.checkpoint(
+  'quality',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://q.example/a', 'https://q.example/b', 'https://q.example/c', 'https://q.example/d')),
+  10
+);
+select is(
+  (
+    tests.checkpoint(
+      'quality',
+      jsonb_build_object(
+        'seq', 2,
+        'finished', jsonb_build_array(
+          tests.fetched('https://q.example/a', 'a', '{"quality": {"kept": 0.5, "warnings": ["cut", "code_lost"]}}'),
+          tests.fetched('https://q.example/b', 'b', '{"quality": {"kept": 0.4, "warnings": ["cut"]}}'),
+          tests.fetched('https://q.example/c', 'c', '{"quality": {"kept": 1, "warnings": []}}'),
+          tests.fetched('https://q.example/d', 'd')
+        )
+      )
+    ) -> 'progress'
+  ) - (
+    select array_agg(key)
+    from jsonb_object_keys(public.crawl_progress(tests.job('quality'))) as key
+    where key not in ('pages_with_warnings', 'page_warnings')
+  ),
+  '{"pages_with_warnings": 2, "page_warnings": {"cut": 2, "code_lost": 1}}',
+  'pages with warnings are counted once, and once for each kind of warning'
+);
+select results_eq(
+  $$ select url, quality from public.crawl_pages where source_id = 'quality.example' order by url $$,
+  $$
+    values
+      ('https://q.example/a', '{"kept": 0.5, "warnings": ["cut", "code_lost"]}'::jsonb),
+      ('https://q.example/b', '{"kept": 0.4, "warnings": ["cut"]}'),
+      ('https://q.example/c', '{"kept": 1, "warnings": []}'),
+      ('https://q.example/d', null)
+  $$,
+  'the quality of a page is stored; it may be unknown'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after pages with warnings');
+select is(
+  tests.checkpoint(
+    'quality',
+    jsonb_build_object('seq', 2, 'finished', jsonb_build_array(tests.fetched('https://q.example/a', 'a', '{"quality": {"warnings": ["cut"]}}')))
+  ) #> '{progress,pages_with_warnings}',
+  '2',
+  'a repeated batch counts once'
+);
+select public.complete_crawl_job(tests.token('quality'));
+
+select tests.claimed_job('quality-again', 'ann', '{"url": "https://quality.example/"}');
+select tests.checkpoint(
+  'quality-again',
+  jsonb_build_object('seq', 1, 'discovered', tests.links('https://q.example/a', 'https://q.example/b', 'https://q.example/c', 'https://q.example/d')),
+  10
+);
+select tests.checkpoint(
+  'quality-again',
+  jsonb_build_object(
+    'seq', 2,
+    'finished', jsonb_build_array(
+      jsonb_build_object('url_key', tests.url_key('https://q.example/a'), 'status', 'done', 'http_status', 304, 'not_modified', true),
+      tests.fetched('https://q.example/b', 'b', '{"quality": {"kept": 0.45, "warnings": ["cut"]}}'),
+      tests.fetched('https://q.example/c', 'c-2', '{"quality": {"kept": 0.1, "warnings": ["little_kept"]}}'),
+      tests.fetched('https://q.example/d', 'd')
+    )
+  )
+);
+select results_eq(
+  $$ select url, version, quality from public.crawl_pages where source_id = 'quality.example' and is_latest order by url $$,
+  $$
+    values
+      ('https://q.example/a', 1, '{"kept": 0.5, "warnings": ["cut", "code_lost"]}'::jsonb),
+      ('https://q.example/b', 1, '{"kept": 0.45, "warnings": ["cut"]}'),
+      ('https://q.example/c', 2, '{"kept": 0.1, "warnings": ["little_kept"]}'),
+      ('https://q.example/d', 1, null)
+  $$,
+  'a 304 keeps the quality; a page that was read again brings its own'
+);
+select results_eq(
+  $$ select pages_with_warnings, page_warnings from silkline.states where job_id = tests.job('quality-again') $$,
+  $$ values (3, '{"cut": 2, "code_lost": 1, "little_kept": 1}'::jsonb) $$,
+  'the warnings of a page that answered 304 count for this job, too'
+);
+select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after a recrawl of pages with warnings');
+select throws_ok(
+  format(
+    'select tests.checkpoint(''quality-again'', %L)',
+    jsonb_build_object('seq', 3, 'finished', jsonb_build_array(tests.fetched('https://q.example/a', 'a', '{"quality": {"warnings": ["eaten"]}}')))
+  ),
+  'PT422',
+  'the warnings of a page must be cut, needs_browser, nothing_kept, little_kept, headings_lost or code_lost',
+  'a warning must be of a known kind'
+);
+select throws_ok(
+  format(
+    'select tests.checkpoint(''quality-again'', %L)',
+    jsonb_build_object('seq', 3, 'finished', jsonb_build_array(tests.fetched('https://q.example/a', 'a', jsonb_build_object('quality', jsonb_build_object('kept', repeat('x', 3000))))))
+  ),
+  'PT422',
+  'the quality of a page may have at most 2000 bytes',
+  'a quality is small'
+);
+select throws_ok(
+  $$ update public.crawl_pages set quality = '[]' where url = 'https://q.example/a' $$,
+  '23514',
+  null,
+  'no page can have a quality that is not an object'
+);
+select public.complete_crawl_job(tests.token('quality-again'));
 
 -- Retries
 

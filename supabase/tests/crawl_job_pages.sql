@@ -35,7 +35,7 @@ select tests.checkpoint(
       tests.fetched(
         'https://site.example/a',
         'hash-a',
-        '{"title": "A", "markdown": "# A", "links": ["https://site.example/b"], "metadata": {"language": "en"}, "extractor": "default", "extractor_version": "1"}'
+        '{"title": "A", "markdown": "# A", "links": ["https://site.example/b"], "metadata": {"language": "en"}, "extractor": "default", "extractor_version": "1", "quality": {"kept": 0.9, "warnings": ["cut"]}}'
       ),
       tests.fetched('https://site.example/b', 'hash-b'),
       jsonb_build_object('url_key', tests.url_key('https://site.example/c'), 'status', 'error', 'error', 'http 500', 'http_status', 500)
@@ -61,6 +61,7 @@ select is(
     'content_hash', 'hash-a',
     'extractor', 'default',
     'extractor_version', '1',
+    'quality', '{"kept": 0.9, "warnings": ["cut"]}'::jsonb,
     'metadata', '{"language": "en"}'::jsonb,
     'markdown', null,
     'links', null

@@ -20,8 +20,8 @@ select is(
   array[
     'attempt', 'bytes', 'checkpoint_at', 'completed_at', 'created_at', 'current_url', 'error_code', 'error_message',
     'eta_seconds', 'event_seq', 'host', 'is_saving', 'job_id', 'kind', 'last_heartbeat', 'links_refused', 'max_retries', 'now',
-    'pages_changed', 'pages_done', 'pages_failed', 'pages_in_progress', 'pages_new', 'pages_pending', 'pages_per_second',
-    'pages_skipped', 'pages_unchanged', 'priority', 'progress_percentage', 'result', 'retry_count', 'run_after',
+    'page_warnings', 'pages_changed', 'pages_done', 'pages_failed', 'pages_in_progress', 'pages_new', 'pages_pending', 'pages_per_second',
+    'pages_skipped', 'pages_unchanged', 'pages_with_warnings', 'priority', 'progress_percentage', 'result', 'retry_count', 'run_after',
     'running_seconds', 'seq',
     'source_id', 'started_at', 'status', 'url', 'wait'
   ],

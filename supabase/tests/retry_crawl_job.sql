@@ -223,7 +223,12 @@ delete from silkline.jobs where id = tests.job('mixed');
 -- All URLs
 
 select pg_temp.run('over');
-update silkline.states set links_refused = '{"excluded": 5}' where job_id = tests.job('over');
+update silkline.states
+set
+  links_refused = '{"excluded": 5}',
+  pages_with_warnings = 1,
+  page_warnings = '{"cut": 1}'
+where job_id = tests.job('over');
 select results_eq($$ select status from pg_temp.retry('over', 'all') $$, $$ values ('pending') $$, 'a completed job starts over with all its URLs');
 select results_eq(
   $$ select url, skip_reason from silkline.tasks where job_id = tests.job('over') and status <> 'pending' $$,
@@ -235,10 +240,10 @@ select results_eq(
   $$ values (4, 0, 0, 1, 0) $$,
   'the whole budget is available again'
 );
-select is(
-  (select links_refused from silkline.states where job_id = tests.job('over')),
-  '{}',
-  'and refused links are counted from the start'
+select results_eq(
+  $$ select links_refused, pages_with_warnings, page_warnings from silkline.states where job_id = tests.job('over') $$,
+  $$ values ('{}'::jsonb, 0, '{}'::jsonb) $$,
+  'and refused links and warnings are counted from the start'
 );
 select is_empty($$ select tests.wrong_counters() $$, 'counters equal rows after starting over');
 select is(

@@ -163,6 +163,21 @@ def test_the_front_matter_describes_the_page() -> None:
     assert text.endswith('---\n\n# Text\n')
 
 
+def test_the_front_matter_says_what_the_file_lacks() -> None:
+    row = page('https://a.example/x', quality={'kept': 0.5, 'warnings': ['cut', 'code_lost']})
+    facts = front_matter(document(row))
+
+    assert (facts['kept'], facts['warnings']) == (0.5, ['cut', 'code_lost'])
+
+
+def test_a_page_that_lacks_nothing_has_no_warnings_in_its_front_matter() -> None:
+    row = page('https://a.example/x', quality={'kept': 1.0, 'warnings': []})
+    facts = front_matter(document(row))
+
+    assert facts['kept'] == 1
+    assert 'warnings' not in facts
+
+
 def test_a_page_answered_with_304_makes_the_same_file() -> None:
     row = page('https://a.example/x')
 

@@ -119,7 +119,14 @@ def test_details_of_a_job_include_its_url_and_history(capsys: pytest.CaptureFixt
         error_code=None,
     )
     refused = {'out_of_scope': 12, 'excluded': 1}
-    facts = progress(url='https://a.example/docs/', retry_count=1, attempt=2, links_refused=refused)
+    facts = progress(
+        url='https://a.example/docs/',
+        retry_count=1,
+        attempt=2,
+        links_refused=refused,
+        pages_with_warnings=2,
+        page_warnings={'code_lost': 1, 'cut': 2},
+    )
     print_job_details(ShownJob(**facts, history=[event]))
 
     assert capsys.readouterr().out.splitlines() == [
@@ -128,6 +135,7 @@ def test_details_of_a_job_include_its_url_and_history(capsys: pytest.CaptureFixt
         'pages     3 done, 1.5/s',
         'read      1 KB',
         'refused   12 links outside the scope of the job, 1 link ruled out by include or exclude',
+        'warnings  2 pages: 2 cut, 1 code_lost',
         'attempt   2, 1 of 3 retries used',
         '2026-11-16 12:00:00             -> pending    enqueue by user',
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from examples.demo.demo_site import DemoSite
 from tests.support.plugins import python_with_generated_site
+from tests.support.site import Answer, Site, page
 from tests.support.stack import own_stack
 from tests.support.user import User
 
@@ -175,7 +176,9 @@ def test_a_directory_with_other_files_is_refused(
     ('words', 'code', 'message'),
     [
         (['--failed', '--skipped'], 2, 'choose one'),
-        (['--failed', '--export', 'x'], 2, '--export writes stored pages only'),
+        (['--warnings', '--skipped'], 2, 'choose one'),
+        (['--failed', '--export', 'x'], 2, '--export writes all stored pages'),
+        (['--warnings', '--export', 'x'], 2, '--export writes all stored pages'),
         ([str(UUID(int=0))], 1, str(UUID(int=0))),
         (['nonsense'], 2, "'nonsense' is not a job id"),
     ],
@@ -184,6 +187,27 @@ def test_options_that_make_no_sense_are_refused(
     user: User, job: str, words: list[str], code: int, message: str
 ) -> None:
     assert message in user.run('pages', *words, code=code).stderr
+
+
+def test_pages_with_warnings_are_counted_and_listed_with_the_reason(user: User) -> None:
+    text = Answer('word ' * 1000, type='text/plain')
+    with Site({'/': page('/long.txt'), '/long.txt': text}) as site:
+        crawled = user.run('crawl', site.url, '-o', 'max_markdown_chars=1000', *ALLOW)
+    listed = user.run('pages')
+    warned = user.run('pages', '--warnings')
+    [row] = user.lines('pages', '--warnings', '--jsonl')
+
+    assert '  warnings 1 page: 1 cut' in crawled.stdout.splitlines()
+    assert ' --warnings' in crawled.stdout
+    assert listed.stdout.splitlines()[0].split() == ['change', 'http', 'title', 'url', 'warnings']
+    assert [line.endswith(' cut') for line in listed.stdout.splitlines()[1:]] == [False, True]
+    assert '1 with warnings (silkline pages --warnings)' in listed.stderr
+    [head, line] = warned.stdout.splitlines()
+    assert head.split() == ['url', 'kept', 'warning']
+    assert line.startswith(f'{site.url}/long.txt ')
+    assert '20 %' in line
+    assert line.endswith('cut: longer than max_markdown_chars, its end is missing')
+    assert (row['url'], row['quality']['warnings']) == (f'{site.url}/long.txt', ['cut'])
 
 
 def test_a_job_without_pages_is_reported_with_its_status(user: User) -> None:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from silkline import plugins, protocol
+from silkline.cli import wording
 from silkline.cli.main import app
 from silkline.errors import ExitCode
 from silkline.supervisor.outcome import ERROR_CODES
@@ -185,6 +186,16 @@ def test_every_skip_reason_is_documented_and_known_to_runners(database: Database
 
     assert set(first_column(section('reference/errors', 'Skip reasons of URLs'))) == reasons
     assert set(get_args(protocol.SkipReason)) == reasons
+
+
+def test_every_warning_about_a_page_is_documented_and_known_to_all() -> None:
+    rule = re.search(r'warnings\[\*\] \? \((.*?)\n {8}\)', migrations(), re.DOTALL)
+    warnings = set(get_args(protocol.PageWarning))
+
+    assert rule
+    assert set(re.findall(r'@ != "(\w+)"', rule[1])) == warnings
+    assert set(wording.PAGE_WARNINGS) == warnings
+    assert set(first_column(section('reference/errors', 'Warnings about pages'))) == warnings
 
 
 def test_every_reason_why_a_job_is_not_running_is_documented(database: Database) -> None:

@@ -84,6 +84,7 @@ def crawl_docs(
                 'content_hash': text,
                 'title': f'Page {number}',
                 'markdown': text,
+                'quality': {'kept': 0.5, 'warnings': ['little_kept']},
             },
         )
         for number, text in texts.items()

@@ -486,6 +486,28 @@ def batches() -> Iterator[Bad]:
                 },
                 'PT4|23502',
             ),
+            *(
+                (
+                    f'a quality that is {what}',
+                    {
+                        'seq': NEW,
+                        'finished': [
+                            fetched(1, page={'url': URL, 'content_hash': 'h', 'quality': quality})
+                        ],
+                    },
+                    'PT4',
+                )
+                for what, quality in {
+                    'text': 'good',
+                    'a list': [{'warnings': []}],
+                    'huge': {'kept': 'x' * 3000},
+                    'text for warnings': {'warnings': 'cut'},
+                    'an object for warnings': {'warnings': {'cut': 1}},
+                    'an unknown warning': {'warnings': ['cut', 'eaten']},
+                    'a list in warnings': {'warnings': [['cut']]},
+                    'null in warnings': {'warnings': [None]},
+                }.items()
+            ),
             ('a link without a url', {'seq': NEW, 'discovered': [found(9, url=None)]}, 'PT4|23502'),
             ('a link without a key', {'seq': NEW, 'discovered': [{'url': URL}]}, 'PT4|23502'),
             ('negative depth', {'seq': NEW, 'discovered': [found(9, depth=-1)]}, 'PT4|23514'),

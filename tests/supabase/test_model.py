@@ -63,6 +63,13 @@ ENDS = st.lists(
     st.sampled_from(['done', *IS_PAID, *COPIES, *COPIES, 'retried', 'retried later']),
     max_size=4,
 )
+# The same for every crawl of a page: the counters of a job stay when a later job changes it.
+QUALITIES: list[dict[str, Any] | None] = [
+    None,
+    {'kept': 1, 'warnings': []},
+    {'kept': 0.5, 'warnings': ['cut']},
+    {'kept': 0.5, 'warnings': ['cut', 'code_lost']},
+]
 UNSWEPT = """
 select
 from silkline.jobs as job
@@ -570,6 +577,7 @@ class Queue(RuleBasedStateMachine):
                         'url': f'https://a.example/{key}',
                         'content_hash': str(key),
                         'title': title_of(key),
+                        'quality': QUALITIES[key.int % len(QUALITIES)],
                     }
                     entry |= {'status': 'done', 'page': page}
                     original = {

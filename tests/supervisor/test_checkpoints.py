@@ -1,6 +1,7 @@
 """A runner's results reach the queue once: in numbered batches, whatever is interrupted."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
@@ -66,7 +67,8 @@ def test_a_batch_has_the_fields_of_a_checkpoint_and_no_others(
     for message in messages:
         batch.add(message)
     sent = batch.as_json()
-    assert msgspec.json.decode(msgspec.json.encode(sent)) == sent
+    # The client of the queue encodes it with the standard library.
+    assert json.loads(json.dumps(sent)) == msgspec.json.decode(msgspec.json.encode(sent))
     assert sent['seq'] == seq
     assert sent.keys() <= {
         'seq',

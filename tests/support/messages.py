@@ -1,5 +1,7 @@
 """Hypothesis strategies for the messages between supervisor and runner."""
 
+from typing import get_args
+
 from hypothesis import strategies as st
 
 from silkline import protocol
@@ -23,6 +25,16 @@ found = st.builds(
     found_on=st.none() | keys,
     skip_reason=st.sampled_from(['robots', 'too_deep', None]),
 )
+counts = st.integers(0, 2**31)
+qualities = st.builds(
+    protocol.Quality,
+    kept=st.floats(0, 1),
+    headings=counts,
+    headings_kept=counts,
+    code_blocks=counts,
+    code_blocks_kept=counts,
+    warnings=st.lists(st.sampled_from(get_args(protocol.PageWarning)), unique=True).map(tuple),
+)
 pages = st.builds(
     protocol.Page,
     url=urls,
@@ -32,6 +44,7 @@ pages = st.builds(
     markdown=st.none() | texts,
     links=st.lists(texts, max_size=3),
     metadata=objects,
+    quality=st.none() | qualities,
 )
 results = st.one_of(
     st.builds(

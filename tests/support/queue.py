@@ -245,6 +245,18 @@ task_counts as (
   from task
   group by task.job_id
 ),
+warning_counts as (
+  select
+    task.job_id,
+    count(*) filter (where page.quality -> 'warnings' <> '[]') as pages,
+    count(*) filter (where page.quality -> 'warnings' ? 'cut') as cut,
+    count(*) filter (where page.quality -> 'warnings' ? 'code_lost') as code_lost
+  from task
+  join public.crawl_pages as page
+    on page.id = task.page_id
+  where task.status = 'done'
+  group by task.job_id
+),
 chain as (
   select
     event.*,
@@ -273,6 +285,32 @@ where (
     coalesce(counted.done, 0)::integer,
     coalesce(counted.error, 0)::integer,
     coalesce(counted.skipped, 0)::integer
+  )
+
+union all
+select format('the warnings of job %s differ from its pages: %s / %s', job.id, state, counted)
+from job
+join silkline.states as state
+  on state.job_id = job.id
+left join warning_counts as counted
+  on counted.job_id = job.id
+where (
+    state.pages_with_warnings,
+    coalesce((state.page_warnings -> 'cut')::integer, 0),
+    coalesce((state.page_warnings -> 'code_lost')::integer, 0)
+  ) is distinct from (
+    coalesce(counted.pages, 0)::integer,
+    coalesce(counted.cut, 0)::integer,
+    coalesce(counted.code_lost, 0)::integer
+  )
+  -- The pages of a deleted account are swept before its jobs.
+  and not exists (
+    select
+    from task
+    where task.job_id = job.id
+      and task.status = 'done'
+      and task.page_id is not null
+      and not exists (select from public.crawl_pages as page where page.id = task.page_id)
   )
 
 union all

@@ -2,9 +2,11 @@
 
 import asyncio
 import math
+from typing import Any
 
 from aiohttp import web
 
+from silkline.crawl.extract import EXTRACTOR_VERSION
 from tests.support.crawls import crawl, ends, enqueue, pages
 from tests.support.site import NOT_FOUND, Answer, Handler, Site, page
 from tests.support.waiting import wait_until
@@ -119,3 +121,60 @@ def test_a_page_stored_with_other_options_is_fetched_in_full(queue: Queue) -> No
         second = crawl(queue, site, source_id='options')
         assert ends(queue, second, site) == {'/': 'done'}
         assert pages(queue, second, site)['/']['markdown']
+
+
+def test_a_page_is_read_again_when_the_options_for_markdown_change(queue: Queue) -> None:
+    with Site(answer=with_etags({'/': page('/a', text='Words.'), '/a': page(text='A.')})) as site:
+        crawl(queue, site, source_id='links')
+        changes: list[dict[str, Any]] = [
+            {'links': 'none'},
+            {'max_markdown_chars': 2000},
+            {'links': 'references'},
+        ]
+        for options in changes:
+            site.log.clear()
+            job = crawl(queue, site, source_id='links', **options)
+            assert not any('If-None-Match' in asked.headers for asked in site.log), options
+            assert ends(queue, job, site) == {'/': 'done', '/a': 'done'}
+        site.log.clear()
+        crawl(queue, site, source_id='links', links='references')
+        assert {asked.path for asked in site.log if 'If-None-Match' in asked.headers} == {'/', '/a'}
+
+
+def test_a_page_is_read_again_when_the_version_of_the_extractor_rises(queue: Queue) -> None:
+    with Site(answer=with_etags({'/': page(text='Words.')})) as site:
+        crawl(queue, site, source_id='version')
+        queue.stack.execute(
+            """
+            update crawl_pages
+            set
+              extractor_version = '0',
+              quality = null,
+              metadata = jsonb_set(
+                metadata,
+                '{made_with}',
+                to_jsonb(replace(metadata ->> 'made_with', %s, 'extractor=silkline/0'))
+              )
+            where source_id = 'version'
+            """,
+            [f'extractor=silkline/{EXTRACTOR_VERSION}'],
+        )
+        site.log.clear()
+        job = crawl(queue, site, source_id='version')
+        assert not any('If-None-Match' in asked.headers for asked in site.log)
+        row = pages(queue, job, site)['/']
+        assert (row['version'], row['extractor_version']) == (1, EXTRACTOR_VERSION)
+        crawl(queue, site, source_id='version')
+        assert any('If-None-Match' in asked.headers for asked in site.log)
+
+
+def test_a_page_that_is_not_modified_keeps_its_warnings(queue: Queue) -> None:
+    text = Answer('word ' * 1000, type='text/plain')
+    with Site(answer=with_etags({'/': page('/long.txt'), '/long.txt': text})) as site:
+        first = crawl(queue, site, source_id='warnings', max_markdown_chars=1000)
+        again = crawl(queue, site, source_id='warnings', max_markdown_chars=1000)
+        assert queue.progress(again)['pages_unchanged'] == 2
+        for job in (first, again):
+            assert pages(queue, job, site)['/long.txt']['quality']['kept'] == 0.2
+            assert queue.progress(job)['pages_with_warnings'] == 1
+            assert queue.progress(job)['page_warnings'] == {'cut': 1}

@@ -111,6 +111,7 @@ def print_job_details(job: ShownJob) -> None:
         ('pages', wording.page_counts(job)),
         ('read', wording.byte_size(job.bytes)),
         *([('refused', wording.refused_links(job))] if job.links_refused else []),
+        *([('warnings', wording.page_warnings(job))] if job.pages_with_warnings else []),
         ('attempt', wording.describe_attempts(job)),
     ]
     if wait := wording.describe_wait(job):
@@ -188,19 +189,20 @@ def print_checks(checks: Sequence[Check]) -> None:
             typer.echo(f'        {printable(check.hint)}')
 
 
-def print_pages(rows: Sequence[PageRow], *, with_head: bool) -> None:
+def print_pages(rows: Sequence[PageRow], *, with_head: bool, with_warnings: bool = False) -> None:
     """Print stored pages. Only titles are shortened, to keep each page on one line."""
     title_width = longest_title(max((cell_len(row.url) for row in rows), default=0))
-    cells = [
-        (
-            coloured(row.change or ''),
-            str(row.http_status or ''),
-            shorten(row.title or '', title_width),
-            row.url,
-        )
-        for row in rows
-    ]
-    print_table(('change', 'http', 'title', 'url'), cells, with_head=with_head)
+    columns: dict[str, Callable[[PageRow], str | Text]] = {
+        'change': lambda row: coloured(row.change or ''),
+        'http': lambda row: str(row.http_status or ''),
+        'title': lambda row: shorten(row.title or '', title_width),
+        'url': lambda row: row.url,
+        'warnings': lambda row: coloured(' '.join(row.warnings), 'warning'),
+    }
+    if not with_warnings:
+        del columns['warnings']
+    cells = [[make_cell(row) for make_cell in columns.values()] for row in rows]
+    print_table(tuple(columns), cells, with_head=with_head)
 
 
 def longest_title(url_width: int) -> int | None:
@@ -209,6 +211,17 @@ def longest_title(url_width: int) -> int | None:
     if width is None:
         return None
     return min(40, max(15, width - len('unchanged  http    ') - url_width))
+
+
+def print_warnings(rows: Sequence[PageRow], *, with_head: bool) -> None:
+    """Print stored pages whose Markdown may lack something, and what."""
+    cells = [(row.url, share_kept(row), wording.describe_warnings(row)) for row in rows]
+    print_table(('url', 'kept', 'warning'), cells, with_head=with_head)
+
+
+def share_kept(row: PageRow) -> str:
+    kept = (row.quality or {}).get('kept')
+    return f'{100 * kept:.0f} %' if isinstance(kept, int | float) else ''
 
 
 def print_unstored(rows: Sequence[PageRow], *, with_head: bool) -> None:

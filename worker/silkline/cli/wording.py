@@ -9,8 +9,8 @@ from typing import cast
 from uuid import UUID
 
 from silkline.cli.terminal import printable
-from silkline.protocol import SkipReason
-from silkline.queue.rows import BulkChange, JobStatus, Progress, Reason, UrlRow, Workers
+from silkline.protocol import PageWarning, SkipReason
+from silkline.queue.rows import BulkChange, JobStatus, PageRow, Progress, Reason, UrlRow, Workers
 
 # Why a URL was not fetched, or its page not stored.
 SKIP_REASONS: dict[SkipReason, str] = {
@@ -28,6 +28,16 @@ SKIP_REASONS: dict[SkipReason, str] = {
     'invalid_url': 'not a URL that can be fetched',
     'forbidden_address': 'in a network that crawls may not reach',
     'host_unavailable': 'the host does not answer',
+}
+
+# What may be wrong with the Markdown of a stored page.
+PAGE_WARNINGS: dict[PageWarning, str] = {
+    'cut': 'longer than max_markdown_chars, its end is missing',
+    'needs_browser': 'scripts draw the page, crawl it with -o fetcher=browser',
+    'nothing_kept': 'the page has text, but its Markdown has none',
+    'little_kept': 'much of the page may be missing',
+    'headings_lost': 'headings are missing',
+    'code_lost': 'code blocks are missing',
 }
 
 
@@ -55,6 +65,20 @@ def refused_links(progress: Progress) -> str:
         f'{counted(count, "link")} {SKIP_REASONS.get(cast(SkipReason, reason), reason)}'
         for reason, count in progress.links_refused.items()
     )
+
+
+def page_warnings(progress: Progress) -> str:
+    """How many stored pages have warnings, and of which kinds."""
+    most_first = sorted(progress.page_warnings.items(), key=lambda kind: (-kind[1], kind[0]))
+    kinds = ', '.join(f'{count} {kind}' for kind, count in most_first)
+    return f'{counted(progress.pages_with_warnings, "page")}: {kinds}'
+
+
+def describe_warnings(row: PageRow) -> str:
+    """What may be wrong with the Markdown of a page."""
+    # A newer database may have warnings that this version does not know.
+    meanings = [(kind, PAGE_WARNINGS.get(cast(PageWarning, kind))) for kind in row.warnings]
+    return '; '.join(f'{kind}: {meaning}' if meaning else kind for kind, meaning in meanings)
 
 
 def describe_attempts(progress: Progress) -> str:

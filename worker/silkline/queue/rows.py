@@ -146,6 +146,9 @@ class Progress(Row):
     pages_unchanged: int
     # By reason; empty from an older database.
     links_refused: dict[str, int] = {}
+    pages_with_warnings: int = 0
+    # By kind of warning; a page with two kinds counts for both.
+    page_warnings: dict[str, int] = {}
     pages_per_second: float
     bytes: int
     eta_seconds: float | None
@@ -189,12 +192,20 @@ class PageRow(UrlRow):
     content_hash: str | None
     extractor: str | None
     extractor_version: str | None
+    # See `protocol.Quality`; None from an older database, too.
+    quality: dict[str, Any] | None = None
     first_seen_at: datetime | None
     last_seen_at: datetime | None
     metadata: dict[str, Any] | None
     # Only on request.
     markdown: str | None
     links: list[Any] | None
+
+    @property
+    def warnings(self) -> list[str]:
+        """The kinds of warnings about its Markdown."""
+        warnings = (self.quality or {}).get('warnings')
+        return [str(kind) for kind in warnings] if isinstance(warnings, list) else []
 
 
 class Reason(Row):

@@ -5,7 +5,7 @@ Owns the choice of list and form: a table, JSON lines, or Markdown files (`expor
 
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import UUID
 
 import typer
@@ -32,6 +32,10 @@ def pages(
     skipped: Annotated[
         bool, typer.Option('--skipped', help='List the URLs that were skipped, and why.')
     ] = False,
+    warnings: Annotated[
+        bool,
+        typer.Option('--warnings', help='List the stored pages that may lack content, and why.'),
+    ] = False,
     export: Annotated[
         Path | None,
         typer.Option(
@@ -50,11 +54,12 @@ def pages(
     """List the pages that a job stored, or the URLs that it did not."""
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
-        if failed and skipped:
-            raise SettingsError('--failed and --skipped cannot be combined: choose one')
-        if export is not None and (failed or skipped or jsonl):
+        if failed + skipped + warnings > 1:
+            raise SettingsError('--failed, --skipped and --warnings cannot be combined: choose one')
+        if export is not None and (failed or skipped or warnings or jsonl):
             raise SettingsError(
-                '--export writes stored pages only: leave out --failed, --skipped and --jsonl'
+                '--export writes all stored pages: leave out --failed, --skipped, --warnings and'
+                ' --jsonl'
             )
         status: FinishedStatus = 'error' if failed else 'skipped' if skipped else 'done'
         job_id = await find_job_id(rpc, job)
@@ -63,49 +68,65 @@ def pages(
 
             await export_pages(rpc, job_id, export)
         elif jsonl:
-            await print_json_lines(rpc, job_id, status)
+            await print_json_lines(rpc, job_id, status, only_warnings=warnings)
         else:
             # As the user typed it: "last" needs no id.
             words = ('silkline', 'pages') if job == LAST else ('silkline', 'pages', str(job_id))
-            await print_tables(rpc, job_id, status, command=' '.join(words))
+            await print_tables(rpc, job_id, status, only_warnings=warnings, command=' '.join(words))
         return ExitCode.OK
 
     run(work)
 
 
-async def print_json_lines(rpc: 'Rpc', job_id: UUID, status: FinishedStatus) -> None:
+async def print_json_lines(
+    rpc: 'Rpc', job_id: UUID, status: FinishedStatus, *, only_warnings: bool
+) -> None:
     from silkline.cli import output
 
     async with aclosing(each_page(rpc, job_id, status=status, with_content=True)) as rows:
         async for row in rows:
-            output.print_json(row)
+            if row.warnings or not only_warnings:
+                output.print_json(row)
 
 
-async def print_tables(rpc: 'Rpc', job_id: UUID, status: FinishedStatus, *, command: str) -> None:
+async def print_tables(
+    rpc: 'Rpc', job_id: UUID, status: FinishedStatus, *, only_warnings: bool, command: str
+) -> None:
     from silkline.cli import output
 
     progress = await rpc.crawl_progress(job_id)
+    with_warnings = progress.pages_with_warnings > 0
     is_first = True
     async for rows in each_batch(rpc, job_id, status=status):
+        listed = [row for row in rows if row.warnings] if only_warnings else rows
+        if not listed:
+            continue
         # Sorted within a batch only: sorting all would take all rows into memory.
-        rows.sort(key=lambda row: row.url)
-        print_rows = output.print_pages if status == 'done' else output.print_unstored
-        print_rows(rows, with_head=is_first)
+        listed.sort(key=lambda row: row.url)
+        if only_warnings:
+            output.print_warnings(listed, with_head=is_first)
+        elif status == 'done':
+            output.print_pages(listed, with_head=is_first, with_warnings=with_warnings)
+        else:
+            output.print_unstored(listed, with_head=is_first)
         is_first = False
-    print_message(describe_lists(progress, status, command))
+    print_message(describe_lists(progress, 'warnings' if only_warnings else status, command))
 
 
-def describe_lists(progress: 'Progress', shown: FinishedStatus, command: str) -> str:
+def describe_lists(
+    progress: 'Progress', shown: FinishedStatus | Literal['warnings'], command: str
+) -> str:
     """The size of each list, and the commands that print the others."""
-    lists: tuple[tuple[FinishedStatus, int, str, str], ...] = (
+    lists = (
         ('done', progress.pages_done, 'stored', ''),
+        ('warnings', progress.pages_with_warnings, 'with warnings', ' --warnings'),
         ('error', progress.pages_failed, 'failed', ' --failed'),
         ('skipped', progress.pages_skipped, 'skipped', ' --skipped'),
     )
     parts = [
-        f'{count} {word}' + (f' ({command}{flag})' if count and status != shown else '')
-        for status, count, word, flag in lists
-        if count or status == shown
+        f'{count} {word}' + (f' ({command}{flag})' if count and name != shown else '')
+        for name, count, word, flag in lists
+        if count or name == shown
     ]
     if not progress.has_ended:
         parts.append(f'the job is {progress.status}')

@@ -135,6 +135,8 @@ def print_lines(
         lines.append(
             f'  stored   {", ".join(f"{count} {word}" for count, word in changes if count)}'
         )
+    if last.pages_with_warnings:
+        lines.append(f'  warnings {wording.page_warnings(last)}')
     if last.pages_failed:
         lines.append(f'  failed   {failed.text(SHOWN_ERRORS)}')
     if last.pages_skipped:
@@ -217,6 +219,7 @@ def next_steps(
     """Commands to copy, each short enough for a line of a narrow terminal."""
     lists = (
         (last.pages_done, ''),
+        (last.pages_with_warnings, ' --warnings'),
         (last.pages_failed, ' --failed'),
         (last.pages_skipped, ' --skipped'),
         (last.pages_done and not is_exported, ' --export DIR'),

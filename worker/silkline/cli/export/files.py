@@ -97,6 +97,8 @@ def document(page: PageRow) -> str:
         'content_hash': page.content_hash,
         'extractor': page.extractor,
         'extractor_version': page.extractor_version,
+        'kept': (page.quality or {}).get('kept'),
+        'warnings': page.warnings or None,
     }
     lines = [f'{name}: {yaml_value(value)}' for name, value in facts.items() if value is not None]
     body = (page.markdown or '').strip('\n')
@@ -113,8 +115,9 @@ def read_url(path: Path) -> str | None:
 
 
 def yaml_value(value: object) -> str:
-    """A scalar as JSON, with the characters escaped that YAML does not allow in it."""
-    text = json.dumps(value if isinstance(value, int | str) else str(value), ensure_ascii=False)
+    """A value as JSON, with the characters escaped that YAML does not allow in it."""
+    is_plain = isinstance(value, int | float | str | list)
+    text = json.dumps(value if is_plain else str(value), ensure_ascii=False)
     return ''.join(
         f'\\u{ord(char):04x}'
         if '\x7f' <= char <= '\x9f' or char in '\u2028\u2029\ufeff' or '\ud800' <= char <= '\udfff'
