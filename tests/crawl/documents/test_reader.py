@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from silkline import protocol
+from silkline.crawl.documents.reader import quality_as_fetched
 from silkline.crawl.documents.record import MAX_LINK_BYTES
 from tests.support.documents import URL, make_reader, read, response
 
@@ -327,6 +329,22 @@ def test_without_markdown_there_is_no_quality(content_type: str) -> None:
     page = read(make_reader(markdown='none'), response('x', {'Content-Type': content_type})).page
     assert page is not None
     assert page.quality is None
+
+
+def test_a_page_that_a_browser_has_shown_does_not_ask_for_one() -> None:
+    quality = protocol.Quality(
+        kept=0.0,
+        headings=0,
+        headings_kept=0,
+        code_blocks=0,
+        code_blocks_kept=0,
+        needs_browser=True,
+        warnings=('needs_browser', 'nothing_kept'),
+    )
+    shown = quality_as_fetched(quality, fetcher='browser')
+    assert shown is not None
+    assert (shown.needs_browser, shown.warnings) == (False, ('nothing_kept',))
+    assert quality_as_fetched(quality, fetcher='http') == quality
 
 
 OTHER_OPTIONS = [{'links': 'none'}, {'links': 'references'}, {'max_markdown_chars': 2000}]

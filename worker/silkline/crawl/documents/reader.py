@@ -124,7 +124,7 @@ class PageReader:
             markdown=facts.markdown,
             links=links,
             metadata=metadata_of(facts, charset, canonical=canonical),
-            quality=self._quality_of(facts),
+            quality=quality_as_fetched(facts.quality, fetcher=options.fetcher),
         )
         return self._page(
             response,
@@ -134,14 +134,6 @@ class PageReader:
             text=text,
             canonical=other_canonical(canonical, url=url),
         )
-
-    def _quality_of(self, facts: Facts) -> protocol.Quality | None:
-        quality = facts.quality
-        if quality is None or not quality.needs_browser or self._options.fetcher != 'browser':
-            return quality
-        # A browser has shown it: there is no more to it.
-        warnings = tuple(kind for kind in quality.warnings if kind != 'needs_browser')
-        return msgspec.structs.replace(quality, needs_browser=False, warnings=warnings)
 
     def _is_nofollow(self, directives: frozenset[str]) -> bool:
         return bool(directives & {'nofollow', 'none'}) and not self._options.follow_nofollow
@@ -277,6 +269,16 @@ def metadata_of(facts: Facts, charset: str, *, canonical: str | None) -> dict[st
     if facts.error:
         metadata['extract_error'] = facts.error
     return metadata
+
+
+def quality_as_fetched(
+    quality: protocol.Quality | None, *, fetcher: str
+) -> protocol.Quality | None:
+    """Without `needs_browser` if a browser has shown the page: there is no more to it."""
+    if quality is None or not quality.needs_browser or fetcher != 'browser':
+        return quality
+    warnings = tuple(kind for kind in quality.warnings if kind != 'needs_browser')
+    return msgspec.structs.replace(quality, needs_browser=False, warnings=warnings)
 
 
 def first_heading(text: str) -> str | None:
