@@ -8,7 +8,7 @@ import re
 
 from silkline.crawl.extract.facts import Facts
 from silkline.crawl.extract.main_content import find_main
-from silkline.crawl.extract.markdown.blocks import write_markdown
+from silkline.crawl.extract.markdown.document import write_markdown
 from silkline.crawl.extract.markdown.inline import InlineWriter
 from silkline.crawl.extract.markdown.links import LinkResolver
 from silkline.crawl.extract.measure import measure
@@ -41,8 +41,10 @@ def main_markdown(
         is_article = _MANUAL.match(url) is None and (facts.is_article or says_article(html))
         label_panels(nodes)
         main = find_main(nodes, title=facts.title, is_article=is_article)
-        inline = InlineWriter(LinkResolver(url, facts.base), html=html)
-        return write_markdown(main.root, inline, heading=main.heading, is_main=True)
+        inline = InlineWriter(LinkResolver(url, facts.base), html=html, links=links)
+        return write_markdown(
+            main.root, inline, heading=main.heading, is_main=True, limit=max_markdown
+        ).text
     finally:
         release(nodes)
 
@@ -69,7 +71,7 @@ def full_markdown(
         for node in nodes:
             node.is_junk = node.is_hidden
         measure(nodes)
-        inline = InlineWriter(LinkResolver(url, facts.base), html=html)
-        return write_markdown(nodes[0], inline)
+        inline = InlineWriter(LinkResolver(url, facts.base), html=html, links=links)
+        return write_markdown(nodes[0], inline, limit=max_markdown).text
     finally:
         release(nodes)

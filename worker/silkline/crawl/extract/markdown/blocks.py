@@ -5,25 +5,25 @@ is bounded because the depth of the tree is.
 """
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import ClassVar
 
-from silkline.crawl.extract.facts import MAX_MARKDOWN
-from silkline.crawl.extract.markdown.code import code_block, code_text, is_listing
+from silkline.crawl.extract.markdown.code import are_numbers, code_block, code_text, is_listing
 from silkline.crawl.extract.markdown.escaping import (
     BREAK,
     code_span,
     finished,
     folded,
-    out_of_link,
-    with_brackets,
 )
 from silkline.crawl.extract.markdown.formulas import written
 from silkline.crawl.extract.markdown.inline import InlineWriter, is_formula
 from silkline.crawl.extract.markdown.lists import add_blocks, has_sections, is_marker, is_tight_item
-from silkline.crawl.extract.markdown.notes import is_note, kind_of, title_node
+from silkline.crawl.extract.markdown.notes import Note, read_note
 from silkline.crawl.extract.markdown.tables import table_block
 from silkline.crawl.extract.tree import HEADINGS, Node
-from silkline.crawl.extract.vocabulary import drop_ending
 
+REMEMBERED = 500
 MAX_LIST_DEPTH = 12
 MAX_QUOTE_DEPTH = 6
 MAX_HEADING = 200
@@ -32,6 +32,13 @@ _NOT_IN_HEADINGS = frozenset({'p', 'ul', 'ol', 'dl', 'table', 'pre', 'blockquote
 _MARKER = re.compile(r'(?:[-*>|] ?|\d+[.)] |```)')
 _LABEL = re.compile(r'\[[^\[\]]{1,20}\]|<sup>[^<>]{1,20}</sup>|\d{1,3}')
 _FOOTNOTE = re.compile(r'(?:^|[\s_-])(?:footnote|citation)(?:$|[\s_-])')
+_BESIDE_CODE = re.compile(
+    r'^lang $|(?:^|[\s_-])(?:copy(?:-?(?:btn|button|code|link))?|clipboard|test-arrow'
+    r'|run-?(?:btn|button|code|link))(?:$|\s)'
+)
+_INVISIBLE = ' \xad\u200b\u200c\u200d\u2060\ufeff'
+_IMAGE_ONLY = re.compile(r'!\[\](?:\([^()]*\)|\[\d+\])')
+_ENDS = frozenset(':!.\u2013\u2014-')
 _BOLD_KIND = re.compile(r'\*\*\w+:?\*\*:?(?: |$)')
 # What would be read as a heading, a list, a quote, an underline, or the second line of a table.
 _LINE_START = re.compile(r'(?:#{1,6}(?= |$)|[-+](?= |$)|>|=+ *$|\d{1,9}[.)](?= |$)|[-|:][-|: ]*$)')
@@ -41,35 +48,24 @@ _PARAGRAPH_BREAK = re.compile(rf'\s*{BREAK}(?:\s*{BREAK})+\s*')
 _LINE_BREAK = re.compile(rf'\s*{BREAK}\s*')
 
 
-def write_markdown(
-    root: Node, inline: InlineWriter, *, heading: Node | None = None, is_main: bool = False
-) -> str:
-    """Write the content of `root`, below `heading` if it has no heading of its own."""
-    writer = MarkdownWriter(inline)
-    blocks = writer.blocks(root)
-    if heading is not None and blocks and not blocks[0].startswith('# '):
-        title = inline.heading(heading)
-        if blocks[0].lstrip('# ') != title:
-            blocks.insert(0, f'# {title}')
-    if is_main:
-        drop_ending(blocks)
-    text = '\n\n'.join(blocks)
-    if len(text) > MAX_MARKDOWN:
-        text = text[:MAX_MARKDOWN].rsplit('\n', 1)[0]
-    return text + '\n' if text else ''
-
-
 class MarkdownWriter:
-    def __init__(self, inline: InlineWriter) -> None:
+    def __init__(self, inline: InlineWriter, *, limit: int) -> None:
         self.inline = inline
+        self.limit = inline.limit = limit
         self.written = 0
+        self.headings = 0
+        self.code_blocks = 0
         self.list_depth = 0
         self.quote_depth = 0
         self.is_cell = False
+        self.is_cut = False
 
     def blocks(self, node: Node) -> list[str]:
         """Write the content as blocks, one string each."""
         blocks: list[str] = []
+        if not node.has_inner_block:
+            self._leaf(node, blocks)
+            return blocks
         pieces: list[str] = []
         inline = self.inline
         for child in node.children:
@@ -79,13 +75,14 @@ class MarkdownWriter:
             elif child.is_junk:
                 continue
             elif not child.has_block:
-                if child.names != 'lang ' or not _has_code(node):
+                if not (child.names and _is_beside_code(child.names) and _has_code(node)):
                     inline.write(child, pieces)
             else:
                 if pieces:
                     self._end_paragraph(pieces, blocks)
                     pieces = []
-                if self.written > MAX_MARKDOWN:
+                if self.written > self.limit:
+                    self.is_cut = True
                     break
                 if child.label:
                     self._add(f'**{inline.escape(child.label)}**', blocks)
@@ -93,6 +90,25 @@ class MarkdownWriter:
         if pieces:
             self._end_paragraph(pieces, blocks)
         return blocks
+
+    def _leaf(self, node: Node, blocks: list[str]) -> None:
+        """Write a block without blocks inside."""
+        inline = self.inline
+        children = node.children
+        if len(children) == 1 and isinstance(only := children[0], str):
+            # As in most of them.
+            if text := folded(inline.escape(only)):
+                self._add(_start_escaped(finished(text)), blocks)
+            return
+        pieces: list[str] = []
+        for child in children:
+            if isinstance(child, str):
+                if pieces or not child.isspace():
+                    pieces.append(inline.escape(child))
+            else:
+                inline.write(child, pieces)
+        if pieces:
+            self._end_paragraph(pieces, blocks)
 
     def _end_paragraph(self, pieces: list[str], blocks: list[str]) -> None:
         text = folded(''.join(pieces))
@@ -112,53 +128,58 @@ class MarkdownWriter:
         blocks.append(text)
 
     def _block(self, node: Node, blocks: list[str]) -> None:
-        tag = node.tag
-        if tag in HEADINGS:
-            self._heading(node, blocks)
-        elif tag == 'pre' or tag == 'code':
-            self._code(node, blocks)
-        elif tag == 'ul' or tag == 'ol' or tag == 'menu' or tag == 'dir':
-            self._list(node, blocks)
-        elif tag == 'table':
-            if not table_block(node, self, blocks):
-                blocks += self.blocks(node)
-        elif tag == 'tr':
-            self._row(node, blocks)
-        elif tag == 'blockquote' and not is_note(node):
-            self._quote(node, blocks)
-        elif tag == 'dl':
-            self._definitions(node, blocks)
-        elif tag == 'hr':
-            self._add('---', blocks)
-        elif tag == 'dt':
-            self._term(node, blocks)
-        elif tag == 'summary':
-            if _has_heading(node):
-                blocks += self.blocks(node)
-            elif text := self.inline.bold(node):
-                self._add(text, blocks)
-        elif tag == 'a':
-            self._block_link(node, blocks)
-        elif not node.names:
-            add_blocks(blocks, self.blocks(node))
-        elif is_note(node):
-            self._note(node, blocks)
+        write = self._writers.get(node.tag)
+        if write is not None:
+            write(self, node, blocks)
+        elif node.names:
+            self._named(node, blocks)
+        elif not node.has_inner_block:
+            self._leaf(node, blocks)
         elif is_listing(node):
-            self._code(node, blocks)
+            self.code(node, blocks)
+        else:
+            add_blocks(blocks, self.blocks(node))
+
+    def _named(self, node: Node, blocks: list[str]) -> None:
+        if (note := read_note(node)) is not None:
+            self._note(note, blocks)
+        elif is_listing(node):
+            self.code(node, blocks)
         elif is_formula(node) and (formula := written(node.source.text, is_display=True)):
             self._add(formula, blocks)
+        elif not node.has_inner_block:
+            self._leaf(node, blocks)
         else:
             inner = self.blocks(node)
             if len(inner) > 1 and _LABEL.fullmatch(inner[0]) and _FOOTNOTE.search(node.names):
                 inner[:2] = [f'{inner[0]} {inner[1]}']
             add_blocks(blocks, inner)
 
-    def _code(self, node: Node, blocks: list[str]) -> None:
+    def code(self, node: Node, blocks: list[str]) -> None:
+        if node.names and are_numbers(node):
+            # They are beside the code.
+            return
         if self.is_cell:
             text = '\n'.join(map(code_span, filter(str.strip, code_text(node).split('\n'))))
         else:
             text = code_block(node)
         if text:
+            self.code_blocks += 1
+            self._add(text, blocks)
+
+    def _table(self, node: Node, blocks: list[str]) -> None:
+        if node.names and (note := read_note(node)) is not None:
+            self._note(note, blocks)
+        elif not table_block(node, self, blocks):
+            blocks += self.blocks(node)
+
+    def _rule(self, node: Node, blocks: list[str]) -> None:
+        self._add('---', blocks)
+
+    def _summary(self, node: Node, blocks: list[str]) -> None:
+        if _has_heading(node):
+            blocks += self.blocks(node)
+        elif text := self.inline.bold(node):
             self._add(text, blocks)
 
     def _row(self, node: Node, blocks: list[str]) -> None:
@@ -175,42 +196,65 @@ class MarkdownWriter:
 
     def _heading(self, node: Node, blocks: list[str]) -> None:
         marks = '#' * HEADINGS[node.tag] + ' '
-        if _is_left_open(node):
+        if node.has_inner_block and _is_left_open(node):
             # It was never closed: the first line is the heading, the rest follows it.
             inner = self.blocks(node)
             if inner and '\n' not in inner[0] and not _MARKER.match(inner[0]):
                 inner[0] = marks + _closed(inner[0])
+                self.headings += 1
             blocks += inner
-        elif text := self.inline.heading(node):
-            self._add(marks + _closed(text), blocks)
+            return
+        text = self.inline.heading(node)
+        if not text.strip(_INVISIBLE):
+            return
+        if _IMAGE_ONLY.fullmatch(text):
+            self._add(text, blocks)
+            return
+        self.headings += 1
+        self._add(self.inline.bold(node) if self.is_cell else marks + _closed(text), blocks)
 
-    def _quote(
-        self, node: Node, blocks: list[str], *, title: str = '', is_kind: bool = False
-    ) -> None:
+    def _quote(self, node: Node, blocks: list[str]) -> None:
+        if node.names and (note := read_note(node)) is not None:
+            self._note(note, blocks)
+            return
         self.quote_depth += 1
         inner = self.blocks(node)
         self.quote_depth -= 1
-        if title and not (is_kind and inner and _BOLD_KIND.match(inner[0])):
-            if inner and inner[0].strip('*:').lower() == title.lower():
-                del inner[0]
-            inner.insert(0, f'**{title}**')
-        if inner and self.quote_depth < MAX_QUOTE_DEPTH:
+        self._add_quote(inner, blocks)
+
+    def _add_quote(self, inner: list[str], blocks: list[str]) -> None:
+        if inner and self.quote_depth < MAX_QUOTE_DEPTH and not self.is_cell:
             blocks.append(prefixed('\n\n'.join(inner), '> ', '> '))
         else:
             blocks += inner
 
-    def _note(self, node: Node, blocks: list[str]) -> None:
-        """Write an admonition as a quote that begins with its title in bold."""
-        title = ''
-        titled = title_node(node)
+    def _note(self, note: Note, blocks: list[str]) -> None:
+        """Write an admonition as a quote that begins with its title, or else with its kind."""
+        inner: list[str] = []
+        titled = note.title
+        title = '' if titled is None else self.inline.bold(titled).strip('*: ')
+        self.quote_depth += 1
+        was_junk = titled is not None and titled.is_junk
         if titled is not None:
-            title = self.inline.bold(titled).strip('*: ')
+            if note.has_heading:
+                self._heading(titled, inner)
             titled.is_junk = True
-        is_kind = not title
-        title = title or kind_of(node)
-        if title.islower() or title.isupper():
-            title = title.capitalize()
-        self._quote(node, blocks, title=title, is_kind=is_kind)
+        is_headed = bool(inner)
+        for part in note.body:
+            if not part.is_junk:
+                add_blocks(inner, self.blocks(part))
+        if titled is not None:
+            titled.is_junk = was_junk
+        self.quote_depth -= 1
+        if not title and not (inner and _says(inner[0], note.kind)):
+            title = note.kind
+        if title and not is_headed:
+            if title.islower() or title.isupper():
+                title = title.capitalize()
+            if inner and inner[0].strip('*:').lower() == title.lower():
+                del inner[0]
+            inner.insert(0, f'**{title}**')
+        self._add_quote(inner, blocks)
 
     def _list(self, node: Node, blocks: list[str]) -> None:
         if self.list_depth >= MAX_LIST_DEPTH or (node.tag == 'ul' and has_sections(node)):
@@ -253,6 +297,9 @@ class MarkdownWriter:
             add_blocks(blocks, [('\n' if is_tight else '\n\n').join(lines)])
 
     def _definitions(self, node: Node, blocks: list[str]) -> None:
+        if node.names and (note := read_note(node)) is not None:
+            self._note(note, blocks)
+            return
         parts = list(_definition_parts(node))
         is_short = all(
             part.tag == 'dt' or not any(child.has_block for child in part.elements)
@@ -305,11 +352,32 @@ class MarkdownWriter:
         first = inner[0] if inner else ''
         found = _HEADING.match(first)
         text = first[found.end() :] if found else first
-        rest = map(out_of_link, inner)
+        rest = map(self.inline.out_of_link, inner)
         if text and '\n' not in text and not _MARKER.match(text):
             next(rest)
-            blocks.append(f'{found[0] if found else ""}[{with_brackets(text)}]({address})')
+            blocks.append(f'{found[0] if found else ""}{self.inline.link(text, address)}')
         blocks += rest
+
+    _writers: ClassVar[dict[str, Callable[['MarkdownWriter', Node, list[str]], None]]] = {
+        **dict.fromkeys(HEADINGS, _heading),
+        **dict.fromkeys(('pre', 'code'), code),
+        **dict.fromkeys(('ul', 'ol', 'menu', 'dir'), _list),
+        'table': _table,
+        'tr': _row,
+        'blockquote': _quote,
+        'dl': _definitions,
+        'dt': _term,
+        'hr': _rule,
+        'summary': _summary,
+        'a': _block_link,
+    }
+
+
+def _says(text: str, kind: str) -> bool:
+    """Whether a note without a title begins with its kind, as in 'Note: …' or in bold."""
+    if _BOLD_KIND.match(text):
+        return True
+    return text[: len(kind)].lower() == kind.lower() and text[len(kind) :].lstrip()[:1] in _ENDS
 
 
 def prefixed(text: str, first: str, others: str) -> str:
@@ -322,8 +390,14 @@ def prefixed(text: str, first: str, others: str) -> str:
     return '\n'.join([first + lines[0], *rest])
 
 
+# The same names occur again and again, on a page and on all pages of a site.
+@lru_cache(maxsize=REMEMBERED)
+def _is_beside_code(names: str) -> bool:
+    return _BESIDE_CODE.search(names) is not None
+
+
 def _has_code(node: Node) -> bool:
-    """Whether this is a block of code next to the name of its language."""
+    """Whether what is next to code may be the name of its language or a button."""
     return any(child.tag == 'pre' for child in node.elements)
 
 

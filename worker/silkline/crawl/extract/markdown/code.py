@@ -1,18 +1,30 @@
 """Code blocks: their exact text, and the language that the page names.
 
-Line numbers, copy buttons and file names that highlighters add to the code are left out.
+Line numbers, copy buttons and tooltips that highlighters add to the code are left out. What is code
+is not: a name that says "line numbers" counts only where there are numbers.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from silkline.crawl.extract.tree import BLOCKS, Node
 
 MAX_LANGUAGE = 30
 REMEMBERED = 500
+MAX_BUTTON = 30
 _NUMBERS = re.compile(
-    r'(?:^|[\s_-])(?:linenos?|linenumbers?|line-numbers?(?:-rows|-wrapper)?|codelinenumber|lnt?'
-    r'|gutter|linenodiv|hljs-ln-numbers|copy-?(?:btn|button|code)|blob-num|ttc)(?:$|[\s_-])'
+    r'(?:^|[\s_-])(?:line[_-]?nos?|line[_-]?nr|line[_-]?numbers?|codelinenumber|lnt?|lntd|gutter'
+    r'|linenodiv|blob-num)(?:$|[\s_-])'
+)
+_NUMBERS_ONLY = re.compile(r'[\d\s.:|]*')
+_BUTTON = re.compile(r'(?:^|[\s_-])copy-?(?:btn|button|code)(?:$|[\s_-])')
+_TOOLTIP = re.compile(r'(?:^|\s)ttc(?:$|\s)')
+_UNSELECTABLE = re.compile(r'user-select\s*:\s*none')
+_LINE = re.compile(r'(?:^|\s)(?:[\w-]+[_-])?line(?:$|[\s\d])')
+_LINE_OF_CODE = re.compile(r'(?:^|\s)(?:code|codemirror|cm|source|token)[_-]line(?:$|\s)')
+_LISTING = re.compile(
+    r'(?:^|[\s_-])(?:fragment|code|codeblock|sourcecode|listing|snippet)(?:$|[\s_-])'
 )
 _LANGUAGE = re.compile(
     r'(?:^|\s)(?:language-|(?:mw-highlight-)?lang[-:]|highlight-source-|highlight-text-|highlight-'
@@ -38,54 +50,146 @@ _LANGUAGES = frozenset(
 _TICKS = re.compile(r'^[ \t]*(`{3,})', re.MULTILINE)
 
 
-def code_block(node: Node, *, inside: Node | None = None) -> str:
-    """Write the code; `inside` is another element that may name its language."""
+def code_block(node: Node) -> str:
     text = code_text(node)
-    if not text:
-        return ''
+    return fenced(text, language_of(node)) if text else ''
+
+
+def fenced(text: str, language: str) -> str:
     runs = _TICKS.findall(text) if '```' in text else ()
     fence = '`' * (max(map(len, runs), default=2) + 1)
-    language = language_of(node) or (language_of(inside) if inside is not None else '')
     return f'{fence}{language}\n{text}\n{fence}'
 
 
 def code_text(node: Node) -> str:
     """The code as it is shown, without empty lines around it."""
     pieces: list[str] = []
-    _collect(node, pieces)
-    text = ''.join(pieces).replace('\r\n', '\n').replace('\r', '\n').replace('\xa0', ' ')
-    return text.strip('\n') if text.strip() else ''
+    _collect(node, pieces, node.tag == 'pre' or node.tag == 'code')
+    return _cleaned(''.join(pieces))
+
+
+def lines_of(cells: Iterable[Node]) -> str:
+    """The code of cells that hold a line each."""
+    lines: list[str] = []
+    for cell in cells:
+        pieces: list[str] = []
+        _collect(cell, pieces, True)
+        lines.append(''.join(pieces).strip('\r\n'))
+    return _cleaned('\n'.join(lines))
 
 
 def is_listing(node: Node) -> bool:
-    """Whether these blocks are lines of code, as Doxygen writes them."""
-    return 'fragment' in node.names.split() and any(
-        'line' in child.names.split() for child in node.elements
+    """Whether these blocks are lines of code: by their names, or because they are numbered."""
+    if not node.elements or node.own:
+        return False
+    first = node.elements[0]
+    if 'line' not in first.names and not (
+        first.elements and any('line' in one.names for one in first.elements[:2])
+    ):
+        return False
+    lines = list(_lines(node))
+    if not lines or any(line.has_inner_block or not line.has_block for line in lines):
+        return False
+    if all(map(_is_numbered, lines)):
+        return True
+    return all(line.tag == 'div' and _LINE.search(line.names) for line in lines) and (
+        _LISTING.search(node.names) is not None
+        or all(_LINE_OF_CODE.search(line.names) for line in lines)
     )
 
 
-def _collect(node: Node, pieces: list[str]) -> None:
+def are_numbers(node: Node) -> bool:
+    """Whether an element holds nothing but the numbers of lines."""
+    return (
+        node.names != ''
+        and _is_named_addition(node.names)
+        and _NUMBERS.search(node.names) is not None
+        and _NUMBERS_ONLY.fullmatch(node.source.text) is not None
+    )
+
+
+def _lines(node: Node) -> Iterator[Node]:
+    """Yield the blocks of lines, which may be grouped so that they can be folded."""
+    for child in node.elements:
+        if not child.text or (_is_named_addition(child.names) and _is_added(child)):
+            continue
+        if child.has_inner_block and not child.own and not _LINE.search(child.names):
+            yield from _lines(child)
+        else:
+            yield child
+
+
+def _is_numbered(line: Node) -> bool:
+    for child in line.elements:
+        if child.text:
+            return are_numbers(child)
+    return False
+
+
+def _cleaned(text: str) -> str:
+    text = text.replace('\r\n', '\n').replace('\r', '\n').replace('\xa0', ' ')
+    return text.strip('\n') if text.strip() else ''
+
+
+def _collect(node: Node, pieces: list[str], is_pre: bool) -> None:
+    # Between blocks, a browser does not show white space.
+    skips_space = node.has_inner_block and not is_pre
     for child in node.children:
         if isinstance(child, str):
-            pieces.append(child)
-        elif child.tag == 'br':
-            pieces.append('\n')
-        elif child.names and _are_line_numbers(child.names):
+            if not skips_space or not child.isspace():
+                pieces.append(child)
             continue
-        elif child.tag in BLOCKS:
+        if child.names and _is_named_addition(child.names) and _is_added(child):
+            continue
+        if child.is_hidden and child.get('aria-hidden') is None:
+            continue
+        tag = child.tag
+        inside = child.children
+        if tag in BLOCKS:
             if pieces and not pieces[-1].endswith('\n'):
                 pieces.append('\n')
-            _collect(child, pieces)
+            _collect(child, pieces, is_pre or tag == 'pre')
             if pieces and not pieces[-1].endswith('\n'):
                 pieces.append('\n')
+        elif len(inside) == 1 and isinstance(text := inside[0], str):
+            # As in most elements of highlighted code.
+            if not ((not pieces or pieces[-1][-1:] == '\n') and _is_number(child, text)):
+                pieces.append(text)
+        elif tag == 'br':
+            pieces.append('\n')
         else:
-            _collect(child, pieces)
+            _collect(child, pieces, is_pre)
 
 
 # In highlighted code the same few names occur a thousand times on a page.
 @lru_cache(maxsize=REMEMBERED)
-def _are_line_numbers(names: str) -> bool:
-    return _NUMBERS.search(names) is not None
+def _is_named_addition(names: str) -> bool:
+    return any(pattern.search(names) for pattern in (_NUMBERS, _BUTTON, _TOOLTIP))
+
+
+def _is_added(node: Node) -> bool:
+    """Whether an element with such a name is not code."""
+    if _TOOLTIP.search(node.names) or are_numbers(node):
+        return True
+    return _BUTTON.search(node.names) is not None and len(node.source.text) <= MAX_BUTTON
+
+
+def _is_number(node: Node, text: str) -> bool:
+    """Whether a number at the start of a line cannot be selected, or links to its line."""
+    digits = text.strip()
+    if not digits.isdigit():
+        return False
+    if node.tag == 'a':
+        for name in ('href', 'id', 'name'):
+            target = (node.get(name) or '').rpartition('#')[2]
+            if target.endswith(digits) and target.strip('lineLINER0123456789.-_') == '':
+                return True
+    return (
+        node.get('data-line-number') == digits
+        or node.get('data-nosnippet') is not None
+        or node.get('unselectable') == 'on'
+        or _UNSELECTABLE.search(node.get('style') or '') is not None
+    )
 
 
 def language_of(node: Node) -> str:
@@ -113,8 +217,9 @@ def language_of(node: Node) -> str:
 
 
 def _named_by(node: Node) -> str | None:
+    attribute = node.source.attr
     for name in _ATTRIBUTES:
-        named = node.get(name)
+        named = attribute(name)
         if named and _NAMED.fullmatch(named):
             named = named.lower()
             if name == 'lang' and named not in _LANGUAGES:

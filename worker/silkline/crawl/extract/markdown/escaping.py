@@ -8,12 +8,12 @@ import re
 
 from silkline.crawl.extract.markdown.emphasis import settle
 
+SHORT = 60
 # Placeholders until a line is complete: <br>, a bracket at the end of a piece of text, brackets in
 # the text of a link. `escape` removes them from the text of a page.
 BREAK = '\x01'
 LAST_BRACKET = '\x08'
 IN_LINK = str.maketrans('[]', '\x0e\x0f')
-OUT_OF_LINK = str.maketrans('\x0e\x0f', f'[{LAST_BRACKET}')
 
 # What would be read as a mark. The set comes first and its conditions after it, because searching
 # for a set of characters is ten times faster than for several alternatives.
@@ -36,12 +36,15 @@ _TICKS = re.compile(r'`+')
 
 def finished(line: str) -> str:
     """Replace the placeholders of a complete line."""
+    # They are not printable. Only in short lines is this faster than searching for them.
+    if len(line) < SHORT and line.isprintable():
+        return line
     if LAST_BRACKET in line:
         line = _BEFORE_BRACKET.sub(r'\\]', line).replace(LAST_BRACKET, ']')
     return settle(line)
 
 
-def with_brackets(text: str) -> str:
+def with_brackets(text: str, *, is_balanced: bool = True) -> str:
     """Write the brackets in the text of a link; unbalanced ones would end it early."""
     if '\x0e' not in text and '\x0f' not in text:
         return text
@@ -50,14 +53,15 @@ def with_brackets(text: str) -> str:
         depth += (character == '\x0e') - (character == '\x0f')
         if depth < 0:
             break
-    is_safe = depth == 0 and _LINK_IN_LINK.search(text) is None
+    is_safe = is_balanced and depth == 0 and _LINK_IN_LINK.search(text) is None
     first, last = ('[', ']') if is_safe else (r'\[', r'\]')
     return text.replace('\x0e', first).replace('\x0f', last)
 
 
-def out_of_link(text: str) -> str:
+def out_of_link(text: str, *, opened: str = '[') -> str:
     """Write the brackets of text that is in a link on the page, but not in Markdown."""
-    return _BEFORE_BRACKET.sub(r'\\]', text.translate(OUT_OF_LINK)).replace(LAST_BRACKET, ']')
+    text = text.replace('\x0e', opened).replace('\x0f', LAST_BRACKET)
+    return _BEFORE_BRACKET.sub(r'\\]', text).replace(LAST_BRACKET, ']')
 
 
 def folded(line: str) -> str:
