@@ -30,6 +30,7 @@ from silkline.crawl.extract.tree import BLOCKS, Node
 from silkline.crawl.options import LinkStyle
 
 REMEMBERED = 500
+SHORT = 15
 _EMPHASIS = {
     'strong': '**',
     'b': '**',
@@ -89,8 +90,8 @@ class InlineWriter:
         if len(text) > self.limit:
             text = text[: self.limit]
             self.is_cut = True
-        if text.isascii():
-            # Most text has no marks, and there is no faster way to find out.
+        if len(text) > SHORT and text.isascii():
+            # Most text has no marks, and in longer ones there is no faster way to find out.
             raw = text.encode()
             if len(raw.translate(None, _NOT_PLAIN)) == len(raw):
                 return text
@@ -158,9 +159,11 @@ class InlineWriter:
 
     def plain(self, node: Node) -> str:
         """The text of the content, without any mark."""
-        pieces: list[str] = []
-        self._plain(node, pieces)
-        text = ''.join(pieces)
+        children = node.children
+        if len(children) != 1 or not isinstance(text := children[0], str):
+            pieces: list[str] = []
+            self._plain(node, pieces)
+            text = ''.join(pieces)
         if text.isprintable():
             return folded(text)
         return ' '.join(PLACEHOLDERS.sub(' ', text).split())
@@ -231,7 +234,9 @@ class InlineWriter:
         self._marks.append(mark)
         text = self._text_inside(node)
         self._marks.pop()
-        stripped = text.strip().strip(BREAK).strip()
+        stripped = text.strip()
+        if BREAK in stripped:
+            stripped = stripped.strip(BREAK).strip()
         if not stripped or (mark == '~~' and '~' in (stripped[0], stripped[-1])):
             pieces.append(text)
             return
@@ -312,7 +317,8 @@ class InlineWriter:
         self.is_link = True
         text = self._text_inside(node)
         self.is_link = False
-        if text.isprintable():
+        is_printable = text.isprintable()
+        if is_printable:
             stripped = folded(text)
         else:
             stripped = folded(text.replace(BREAK, ' '))
@@ -340,7 +346,10 @@ class InlineWriter:
             if self._ends_with_link(pieces[-1]):
                 # Adjacent links are separated by style only.
                 before = ' '
-        if self.links == 'none':
+        if is_printable and self.links == 'inline':
+            # As most links are, without a bracket.
+            pieces.append(f'{before}[{stripped}]({address}){after}')
+        elif self.links == 'none':
             self.linked.append(finished(folded(text.replace(BREAK, ' '))))
             self._last_link = before + text
             pieces.append(self._last_link)
@@ -348,10 +357,11 @@ class InlineWriter:
             pieces.append(f'{before}{self.link(stripped, address)}{after}')
 
     def _ends_with_link(self, piece: str) -> bool:
+        if self.links == 'inline':
+            return piece.endswith(')') and '](' in piece
         if self.links == 'none':
             return piece is self._last_link
-        ends = (')', '](') if self.links == 'inline' else (']', '][')
-        return piece.endswith(ends[0]) and ends[1] in piece
+        return piece.endswith(']') and '][' in piece
 
     def _image(self, node: Node, pieces: list[str]) -> None:
         if node.names and _names_formula(node.names) and (formula := node.get('alt')):

@@ -39,7 +39,9 @@ class LinkResolver:
     def _resolve(self, href: str) -> str | None:
         if not href or len(href) > MAX_LENGTH:
             return None
-        if href.startswith(('https://', 'http://')):
+        if href[0] == '/' and '/.' not in href:
+            result = (self._scheme if href.startswith('//') else self._origin) + href
+        elif href.startswith(('https://', 'http://')):
             result = href
         elif href.startswith('#'):
             result = self.base + href
@@ -49,8 +51,6 @@ class LinkResolver:
             result = href
         elif href.startswith('//'):
             result = self._scheme + href
-        elif href.startswith('/') and '/.' not in href:
-            result = self._origin + href
         elif href[0].isalnum() and '/.' not in href:
             result = self._folder + href
         elif href.startswith('../') and '/.' not in href and self._above is not None:
