@@ -45,17 +45,25 @@ def test_a_link_inside_code_is_kept(html: str, markdown: str) -> None:
     assert write(f'<p>{html}</p>').text == f'{markdown}\n'
 
 
+def test_a_link_after_an_exclamation_mark_is_not_read_as_an_image() -> None:
+    assert write('<p>wow!<a href="/x">y</a></p>').text == 'wow\\![y](https://example.org/x)\n'
+    # The emphasis cannot be written.
+    html = '<p>a<i>: wow!</i><a href="/x">y</a></p>'
+    assert write(html).text == 'a: wow\\![y](https://example.org/x)\n'
+
+
 def test_links_can_be_left_out() -> None:
     written = write(
         '<h2><a href="/h">Head</a></h2><p>See <a href="/x">the [x] page</a>, '
         '<code>a<a href="/y">b</a></code> and <a href="/i"><img src="/i.png" alt="a picture"></a>.'
-        '</p><p><a href="/a">one</a><a href="/b">two</a></p><p><a href="/n">1. not a list</a></p>'
+        '</p><p><a href="/a">one</a><a href="/b">two</a></p>'
+        '<p><code>c</code><a href="/c"><code>d</code></a></p><p><a href="/n">1. not a list</a></p>'
         '<a href="/t"><h3>Block</h3><p>Text.</p></a>',
         links='none',
     )
     assert written.text == (
-        '## Head\n\nSee the [x] page, `ab` and a picture .\n\none two\n\n1\\. not a list\n\n'
-        '### Block\n\nText.\n'
+        '## Head\n\nSee the [x] page, `ab` and a picture .\n\none two\n\n`c` `d`\n\n'
+        '1\\. not a list\n\n### Block\n\nText.\n'
     )
 
 

@@ -6,7 +6,8 @@ so. The blocks themselves are left to `blocks.py`.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from silkline.crawl.extract.facts import MAX_MARKDOWN
 from silkline.crawl.extract.markdown.blocks import MarkdownWriter
@@ -23,8 +24,7 @@ _HEADING = re.compile(rf'{_MARKS}#{{1,6}} ')
 _NOT_REPEATED = re.compile(r'[^\s>]')
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """The Markdown of a page, and how many of its headings and blocks of code are in it."""
 
     text: str

@@ -51,6 +51,8 @@ _ADDED_LINKS = re.compile(
 _NOT_PLAIN = bytes({*range(32), 127, *b'_*&<`[]~\\'})
 _NOT_PLAIN_IN_LINES = bytes({*_NOT_PLAIN} - {*b'\t\n\r\f'})
 _REFERENCE = re.compile(r'\]\[(\d+)\]')
+_CLOSED = ''.join(CLOSED.values())
+_BEFORE_LINK = frozenset(f'!{_CLOSED}')
 _SOURCE_LINK = '\x0esrc\x0f'
 _FORMULA_NAMES = re.compile(r'(?:^|[\s_-])(?:math|latex|tex|arithmatex)(?:$|[\s_-])')
 _MATH_SCRIPT = re.compile(r'mathjax|katex', re.IGNORECASE)
@@ -248,7 +250,7 @@ class InlineWriter:
             marked = BREAK.join(f'{first}{part}{last}' if part else '' for part in parts)
         else:
             marked = f'{first}{stripped}{last}'
-        pieces += (before, marked, after)
+        pieces += filter(None, (before, marked, after))
 
     def _code(self, node: Node, pieces: list[str]) -> None:
         if node.elements and not self.is_link and (node.links or has_break(node)):
@@ -350,6 +352,9 @@ class InlineWriter:
             # As most links are, without a bracket.
             pieces.append(f'{before}[{stripped}]({address}){after}')
         elif self.links == 'none':
+            if text[0] == '`' and pieces and pieces[-1].endswith('`'):
+                # Adjacent backticks would be read as one mark.
+                before = ' '
             self.linked.append(finished(folded(text.replace(BREAK, ' '))))
             self._last_link = before + text
             pieces.append(self._last_link)
@@ -477,8 +482,11 @@ def _are_added(names: str) -> bool:
 
 def _separate_mark(pieces: list[str]) -> None:
     """Escape an exclamation mark before a link, which would be read as an image."""
-    if pieces and pieces[-1].endswith('!'):
-        pieces[-1] = pieces[-1][:-1] + r'\!'
+    if pieces and pieces[-1][-1:] in _BEFORE_LINK:
+        # Marks of emphasis between the two may be dropped.
+        text = pieces[-1].rstrip(_CLOSED)
+        if text.endswith('!'):
+            pieces[-1] = f'{text[:-1]}\\!{pieces[-1][len(text) :]}'
 
 
 def has_break(node: Node) -> bool:
