@@ -70,6 +70,10 @@ def test_a_note_is_a_quote_below_its_kind(html: str) -> None:
             '<div class="caution"><p><strong class="caution">Caution</strong>: Text.</p></div>',
             '> **Caution**: Text.',
         ),
+        (
+            '<blockquote class="quotation"><p><b>Note:</b> Text.</p></blockquote>',
+            '> **Note:** Text.',
+        ),
         ('<div class="important">Important: Text.</div>', '> Important: Text.'),
     ],
 )
@@ -94,6 +98,11 @@ def test_a_block_is_not_a_note_by_its_id_or_by_a_word_of_many_meanings(html: str
 def test_a_part_of_the_page_with_headings_is_not_a_note() -> None:
     html = '<div class="note"><h2>One</h2><p>Text.</p><h2>Two</h2><p>Text.</p></div>'
     assert markdown_of(html) == '## One\n\nText.\n\n## Two\n\nText.'
+
+
+def test_a_block_of_thousands_of_elements_is_not_a_note() -> None:
+    text = markdown_of(f'<div class="note"><h2>One</h2>{PROSE * 2_000}</div>')
+    assert text.startswith('## One\n\nThis is')
 
 
 def test_a_note_in_a_table_is_not_a_quote_because_cells_hold_none() -> None:

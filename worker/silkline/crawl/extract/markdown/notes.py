@@ -17,6 +17,7 @@ from silkline.crawl.extract.tree import HEADINGS, Node
 REMEMBERED = 2_000
 # A block without a title that has more text than this is a part of the page.
 MAX_UNTITLED = 3_000
+MAX_ELEMENTS = 2_000
 MAX_ICON = 20
 _NOTES = frozenset(
     'admonition theme-admonition custom-block markdown-alert starlight-aside callout hint'
@@ -153,11 +154,14 @@ def _image_in(node: Node) -> Node | None:
 
 
 def _has_sections(node: Node) -> bool:
-    """Whether there are headings besides that of the note."""
-    count = 0
+    """Whether this is a part of the page: with several headings, or far too large for a note."""
+    headings = elements = 0
     stack = [node]
-    while stack and count < 2:
+    while stack:
         inner = stack.pop()
-        count += inner.tag in HEADINGS
+        elements += 1
+        headings += inner.tag in HEADINGS
+        if headings > 1 or elements > MAX_ELEMENTS:
+            return True
         stack += inner.elements
-    return count > 1
+    return False
