@@ -78,7 +78,7 @@ def measure_drain(
 
     With `only_claims`, only what a claim needs is measured, and there are no rows.
     """
-    jobs = int(rounds * seconds * 20_000)
+    jobs = int(rounds * seconds * 40_000)
     make_empty_database(postgres, 'bare')
     ours_url = role_url(postgres, 'drain', 'service_role')
     bare_url = postgres.url('bare')
