@@ -14,7 +14,8 @@ from silkline.crawl.options import LinkStyle
 def write(
     body: str, *, links: LinkStyle = 'inline', limit: int = 2_000_000, is_main: bool = False
 ) -> Written:
-    nodes = build_tree(parse_html(f'<html><body>{body}</body></html>'))
+    document = parse_html(f'<html><body>{body}</body></html>')
+    nodes = build_tree(document, has_navigation=True).nodes
     measure(nodes)
     inline = InlineWriter(LinkResolver('https://example.org/a/b', None), html=body, links=links)
     try:

@@ -2,15 +2,20 @@
 
 `read_html` below is the entry point. An extractor that raises loses no page: see `Facts.error`.
 
-parser        the only module that knows the HTML parser
-facts         title, description, robots directives, links
-builtin       the built-in extractor, step by step
-tree measure  the tree it works on, and how much text each node has
-main_content  where the main content is
-vocabulary    the class names and phrases that mark content or clutter
-tabs          the labels of tab panels
-markdown/     the writers
-plain_text    for pages that are too costly to parse
+parser         the only module that knows the HTML parser
+facts          title, description, robots directives, links
+builtin        the built-in extractor, step by step
+tree measure   the tree it works on, and how much text each node has
+kinds          what a page says it is
+titles         which heading is its title
+main_content   where the main content is, by the kind of page: prose, posts, pages
+clutter        what is not content, by structure, and by names (vocabulary)
+tabs           the labels of tab panels
+markdown/      the writers
+comparison     what was kept of the page, and what to warn of
+quality        of text that is not compared with a page
+scripted       whether scripts draw the page
+plain_text     for pages that are too costly to parse
 """
 
 from typing import Literal, Protocol
@@ -25,7 +30,7 @@ __all__ = ['EXTRACTOR', 'EXTRACTOR_VERSION', 'Anchor', 'Extractor', 'Facts', 're
 EXTRACTOR = 'silkline'
 # Raised with each release that changes the Markdown of any page: anyone who compares pages over
 # time can then tell a change of the page from a change of the extractor.
-EXTRACTOR_VERSION = '1'
+EXTRACTOR_VERSION = '2'
 MAX_ERROR = 500
 
 
@@ -65,9 +70,7 @@ def read_html(
             from silkline.crawl.extract import builtin
 
             write = builtin.full_markdown if markdown == 'full' else builtin.main_markdown
-            facts.markdown = write(
-                document, facts, html=html, url=url, links=links, max_markdown=max_markdown
-            )
+            write(document, facts, html=html, url=url, links=links, max_markdown=max_markdown)
         else:
             name, version = extractor.name, extractor.version
             text = _checked(extractor.markdown(html, url=url))

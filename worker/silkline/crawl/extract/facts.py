@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from silkline.crawl.extract.parser import Document, Element, fact_elements, is_of_html
-from silkline.crawl.extract.quality import Quality
 from silkline.crawl.extract.tree import HEADINGS
+from silkline.protocol import Quality
 
 MAX_ANCHORS = 5_000
 MAX_HEADINGS = 500
@@ -37,6 +37,8 @@ class Facts:
     base: str | None = None
     refresh: str | None = None
     is_article: bool = False
+    # Whether it says when it was published.
+    is_dated: bool = False
     robots: frozenset[str] = frozenset()
     anchors: list[Anchor] = field(default_factory=list[Anchor])
     headings: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
@@ -52,7 +54,7 @@ class Facts:
 
 def read_facts(document: Document, *, agent: str) -> Facts:
     title = description = social = social_title = canonical = base = refresh = None
-    is_article = False
+    is_article = is_dated = False
     robots: set[str] = set()
     anchors: list[Anchor] = []
     headings: list[tuple[int, str]] = []
@@ -79,7 +81,7 @@ def read_facts(document: Document, *, agent: str) -> Facts:
             elif name == 'og:type':
                 is_article = is_article or content.strip().lower().startswith('article')
             elif name == 'article:published_time':
-                is_article = True
+                is_article = is_dated = True
             elif name == 'robots' or name == agent:
                 robots.update(content.lower().replace(',', ' ').split())
             elif name == 'description':
@@ -107,6 +109,7 @@ def read_facts(document: Document, *, agent: str) -> Facts:
         base=base,
         refresh=refresh,
         is_article=is_article,
+        is_dated=is_dated,
         robots=frozenset(robots),
         anchors=anchors,
         headings=headings,

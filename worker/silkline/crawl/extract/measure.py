@@ -3,7 +3,7 @@
 One pass from the last node to the first: children come before their parents, without recursion.
 """
 
-from silkline.crawl.extract.tree import BLOCKS, Node
+from silkline.crawl.extract.tree import BLOCKS, MARKS, Node
 
 MIN_PROSE = 40
 
@@ -12,13 +12,14 @@ def measure(nodes: list[Node]) -> None:
     for node in reversed(nodes):
         tag = node.tag
         text = inline = node.own
-        links = inline_links = good = 0
+        links = inline_links = good = marks = 0
         has_inner_block = False
         for child in node.elements:
             if not child.is_junk:
                 text += child.text
                 links += child.links
                 good += child.good
+                marks += child.marks
                 if child.has_block:
                     has_inner_block = True
                 else:
@@ -29,6 +30,8 @@ def measure(nodes: list[Node]) -> None:
             inline_links = inline
             # A teaser that is one link is not prose, however long.
             good = 0
+        if tag in MARKS and inline_links * 2 <= inline and text:
+            marks += 1
         is_prose = False
         has_block = has_inner_block or tag in BLOCKS
         if has_block and inline >= MIN_PROSE and inline_links * 2 < inline and tag != 'a':
@@ -43,3 +46,4 @@ def measure(nodes: list[Node]) -> None:
         node.inline = inline
         node.inline_links = inline_links
         node.good = good
+        node.marks = marks

@@ -7,6 +7,7 @@ would only change this module.
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from turbohtml import Document, Element, Namespace, Text, parse
 from turbohtml import Node as ParsedNode
@@ -14,9 +15,11 @@ from turbohtml import Node as ParsedNode
 from silkline.crawl.extract.tree import DROPPED, HEADINGS, Node
 
 MAX_DEPTH = 150
-MAX_NODES = 100_000
+MAX_NODES = 400_000
 MAX_TAGS = 400_000
 MAX_NAMES = 500
+# Less text than this asks for scripts.
+MIN_NOSCRIPT = 500
 MAX_REPEATED_ROOTS = 50
 MAX_FORMATTING_CLONES = 3_000_000
 LARGE = 500_000
@@ -112,19 +115,33 @@ def is_of_html(element: Element) -> bool:
     return element.namespace is Namespace.HTML
 
 
-def build_tree(document: Document) -> list[Node]:
-    """Copy the body into nodes in document order, without elements that never hold text.
+@dataclass(slots=True)
+class Tree:
+    """The nodes of a page in document order, and what was left out of them."""
 
-    What is nested deeper than MAX_DEPTH is attached, flat, to the deepest node kept.
+    nodes: list[Node] = field(default_factory=list[Node])
+    # Characters in navigation that was not copied.
+    skipped: int = 0
+    # Whether the page has more elements than are read.
+    is_cut: bool = False
+
+
+def build_tree(document: Document, *, has_navigation: bool) -> Tree:
+    """Copy the body into nodes, without elements that never hold text.
+
+    Without `has_navigation` parts that are navigation and nothing else are left out, too. What is
+    nested deeper than MAX_DEPTH is attached, flat, to the deepest node kept.
     """
     body = document.find('body')
     if body is None:
-        return []
+        # A set of frames.
+        return Tree()
     # Few elements have these attributes, so one query for all is cheaper than asking each.
     unusual = frozenset(body.select(_UNUSUAL))
     unfolded: set[str] = set()
     above = Node('body', body, None)
     nodes = [above]
+    tree = Tree(nodes)
     children: Iterator[ParsedNode] = iter(body)
     stack: list[tuple[Iterator[ParsedNode], Node]] = []
     while True:
@@ -137,22 +154,30 @@ def build_tree(document: Document) -> list[Node]:
             elif type(child) is Element:
                 tag = child.tag
                 if tag in DROPPED:
-                    if (tag != 'button' and tag != 'script') or not _is_kept(child, tag, above):
+                    if tag not in _SOMETIMES_KEPT or not _is_kept(child, tag, above):
                         continue
                     if (controlled := _unfolds(child, above)) is not None:
                         unfolded.add(controlled)
+                elif (
+                    tag in _SET_APART
+                    and not has_navigation
+                    and child.select_one(_NOT_ONLY_NAVIGATION) is None
+                ):
+                    tree.skipped += len(child.text)
+                    continue
                 if len(nodes) > MAX_NODES:
-                    return nodes
+                    tree.is_cut = True
+                    return tree
                 node = above
                 if len(stack) < MAX_DEPTH - 1 or tag in _SHALLOW:
                     node = Node(tag, child, above)
                     append(node)
                     above.elements.append(node)
                     nodes.append(node)
-                    names = child.attr('class')
-                    identity = child.attr('id') if tag in _NAMED_BY_ID else None
-                    if names or identity:
-                        node.names = f'{names or ""} {identity or ""}'[:MAX_NAMES].lower()
+                    if names := child.attr('class'):
+                        node.names = names[:MAX_NAMES].lower()
+                    if tag in _NAMED_BY_ID and (identity := child.attr('id')):
+                        node.identity = identity[:MAX_NAMES].lower()
                     if unusual and child in unusual:
                         _note_unusual(node, unfolded)
                 count = len(child)
@@ -162,13 +187,33 @@ def build_tree(document: Document) -> list[Node]:
                     node.children.append(data)
                     node.own += len(data.strip())
                 elif count:
+                    if tag == 'pre' and child.select_one(_NOT_ONLY_CODE) is None:
+                        _copy_code(child, node, nodes)
+                        continue
                     stack.append((children, above))
                     children, above = iter(child), node
                     break
         else:
             if not stack:
-                return nodes
+                return tree
             children, above = stack.pop()
+
+
+def _copy_code(element: Element, node: Node, nodes: list[Node]) -> None:
+    """Copy highlighted code as its text: of the elements in it only those that name it matter."""
+    for child in element:
+        if type(child) is Element and child.tag == 'code':
+            inner = Node('code', child, node)
+            inner.names = (child.attr('class') or '')[:MAX_NAMES].lower()
+            nodes.append(inner)
+            node.elements.append(inner)
+            node.children.append(inner)
+            inner.children.append(child.text)
+            inner.own = len(child.text.strip())
+        else:
+            text = child.data if type(child) is Text else getattr(child, 'text', '')
+            node.children.append(text)
+            node.own += len(text.strip())
 
 
 def release(nodes: list[Node]) -> None:
@@ -178,13 +223,16 @@ def release(nodes: list[Node]) -> None:
 
 
 def _is_kept(element: Element, tag: str, above: Node) -> bool:
-    """Keep buttons that label a tab or expand a section, and scripts that contain formulas."""
+    """Keep buttons that label a tab or expand a section, scripts that contain formulas, and pages
+    for browsers without scripts."""
     if tag == 'button':
         return (
             element.attr('role') == 'tab'
             or (above.tag in HEADINGS and not above.own and not above.elements)
             or (element.attr('aria-expanded') is not None and element.attr('aria-haspopup') is None)
         )
+    if tag == 'noscript':
+        return len(element.text) >= MIN_NOSCRIPT
     if not (element.attr('type') or '').startswith('math/tex'):
         return False
     for shown in above.elements[-2:]:
@@ -205,6 +253,9 @@ def _unfolds(element: Element, above: Node) -> str | None:
 
 def _note_unusual(node: Node, unfolded: set[str]) -> None:
     role = node.role = node.get('role')
+    node.is_paging = node.tag == 'a' and (
+        (node.get('accesskey') or '').isalpha() or node.get('rel') in _PAGING
+    )
     style = node.get('style')
     # These are hidden and still part of the page: tabs that are not selected, what a button
     # expands, and the source of a formula that is shown as an image.
@@ -220,8 +271,21 @@ def _note_unusual(node: Node, unfolded: set[str]) -> None:
     )
 
 
+_SET_APART = frozenset({'nav', 'footer'})
+_NOT_ONLY_NAVIGATION = 'h1, main, article, [role="main"], [role="tab"]'
+# Numbers of lines, buttons and tooltips that highlighters add to code are left to the writer.
+_NOT_ONLY_CODE = (
+    'a, pre, br, div, p, li, tr, button, script, style, [hidden], [style], [aria-hidden], [role],'
+    ' [unselectable], [data-line-number], [class*="lin" i], [class*="ln" i], [class*="copy" i],'
+    ' [class*="gutter" i], [class*="num" i], [class*="ttc"], [class*="lang"] > [class*="lang"]'
+)
+_SOMETIMES_KEPT = frozenset({'button', 'script', 'noscript'})
 _MENUS = frozenset({'nav', 'header', 'aside', 'footer'})
-_UNUSUAL = '[role], [hidden], [aria-hidden="true"], [style*="none" i]'
+_UNUSUAL = (
+    '[role], [hidden], [aria-hidden="true"], [style*="none" i], a[accesskey], a[rel="next"],'
+    ' a[rel="prev"], a[rel="up"]'
+)
+_PAGING = frozenset({'next', 'prev', 'previous', 'up'})
 _HIDDEN = re.compile(r'display\s*:\s*none', re.IGNORECASE)
 # The ids of other elements are link targets, often made of the words of a heading.
 _NAMED_BY_ID = frozenset({'div', 'ul', 'ol', 'form', 'table', 'figure', 'aside'})

@@ -1,11 +1,9 @@
-"""How good the Markdown of a page is: what was kept of the page, and the warnings that follow.
+"""How good text is that was stored without a comparison with its page: only a cut is known.
 
-`Quality` is stored with the page, so the type belongs to `silkline.protocol`.
+The quality of Markdown that the built-in extractor wrote is found by `comparison.py`.
 """
 
-from silkline.protocol import PageWarning, Quality
-
-__all__ = ['PageWarning', 'Quality', 'quality_of_text']
+from silkline.protocol import Quality
 
 
 def quality_of_text(characters: int, *, kept: int) -> Quality:

@@ -6,6 +6,7 @@ have more kinds of clutter than, say, documentation.
 """
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
 from silkline.crawl.extract.tree import HEADINGS, Node
@@ -25,8 +26,9 @@ _END = r'(?:$|[\s_-])'
 # First words that mean the same with any ending, then words that may begin others.
 _ALWAYS = (
     r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert'
-    r'|footer|navbar|navigation|masthead|cookie|popup|modal|signup|subscri|paginat|pager|sharing'
-    r'|social|screen-reader|visually-?hidden|headerlink|hash-link|header-anchor|table-of-contents'
+    r'|footer|navbar|navigation|masthead|cookie|onetrust|consent-(?:banner|manager|modal)|gdpr'
+    r'|popup|modal|signup|subscri|paginat|pager|sharing'
+    r'|social|screen-reader|visually-?hidden|headerlink|hash-link|header-anchor'
     r'|skip-?(?:to|link|nav|content)|prev-?next|next-?prev|edit-?(?:this|page|link|section|on-github)'
     r'|last-?updated|theme-doc-(?:toc|footer|version)|post-?nav|doc-?nav|rst-footer|rst-versions'
     r'|md-(?:sidebar|footer|header|source)|vpdocfooter|vpdocaside|sphinxsidebar|wy-nav'
@@ -34,7 +36,7 @@ _ALWAYS = (
     r'|mw-portlet|vector-dropdown|votecell|vote-?count|suggest-?edit|updated-?at'
     r'|copy-?(?:btn|button)|comment-?(?:list|form|respond|section|area|thread))'
     r'|(?:shares?|sharebar|ads?|adslot|nav|menu|toc|login|sr-only|no-?print|comments|related|banner'
-    r'|hideme|post-?(?:menu|taglist|signature)|user-?(?:info|card|details)|crumbs?|aux|rail'
+    r'|hideme|post-?(?:menu|taglist|signature)|user-?(?:info|card|details)|crumbs?|aux|rail|foot'
     r'|right-?rail|tocbox|localtoc|page-toc)' + _END
 )
 _IN_ARTICLES = (
@@ -47,8 +49,24 @@ _IN_ARTICLES = (
     r'|print-link|follow|follow-us|overlay|infobox|factbox|topics|keywords|categories'
     r'|category-?links|skip|sticky)' + _END
 )
-_JUNK = re.compile(f'{_START}(?:{_ALWAYS})')
-_ARTICLE_JUNK = re.compile(f'{_START}(?:{_ALWAYS}|{_IN_ARTICLES})')
+_CLUTTER = re.compile(f'{_START}(?:{_ALWAYS})')
+_ARTICLE_CLUTTER = re.compile(f'{_START}(?:{_ALWAYS}|{_IN_ARTICLES})')
+_INLINE_CLUTTER = re.compile(
+    rf'{_START}(?:screen-reader|visually-?hidden|sr-only|headerlink|hash-link|header-anchor'
+    r'|edit-?(?:this|page|link|section)|mw-editsection|suggest-?edits?|copy-?(?:btn|button)|no-?print)'
+)
+_CONTENTS = re.compile(
+    rf'{_START}(?:toc|table-?of-?contents|contents|tocbox|localtoc|page-?toc){_END}'
+)
+_REVIEW = re.compile(
+    rf'{_START}(?:[a-z]*reviews?|testimonials?|ratings?|recommend\w*|upsells?|cross-?sells?'
+    rf'|you-may-also-like|(?:mini)?carts?|bundles?){_END}'
+)
+# An id is a link target, often made of the words of a heading: only these whole ids count.
+_IDENTITIES = frozenset(
+    'footer header sidebar nav navigation navbar menu toc breadcrumb breadcrumbs comments search'
+    ' cookie cookies banner masthead onetrust-consent-sdk'.split()
+)
 _BODY = re.compile(
     _START + r'(?:(?:article|story|entry|post|blog|news|page|content|node|field-name|text|single)'
     r'(?:[_-]{1,2})?(?:body|content|text|copy|main|detail)|body-?(?:copy|text|content)|storytext'
@@ -73,15 +91,16 @@ _LAST_WORDS = re.compile(
 _LINK = re.compile(r'\[[^\[\]]*\]\([^()]*\)\s*')
 
 
-def is_junk(node: Node, *, is_article: bool) -> bool:
+def is_article_clutter(node: Node) -> bool:
+    """Whether tag, role or names say that it is not the text of an article."""
     tag = node.tag
     if tag in _CONTENT_TAGS:
         return False
     if tag == 'aside' and _NOTE.search(node.names):
         return False
-    if tag in (_ARTICLE_TAGS if is_article else _TAGS) or (node.role and node.role in _ROLES):
+    if tag in _ARTICLE_TAGS or (node.role and node.role in _ROLES):
         return True
-    return node.names != '' and _are_junk(node.names, is_article)
+    return _means(node.names).is_article_clutter or _means(node.identity).is_article_clutter
 
 
 def is_navigation(node: Node) -> bool:
@@ -89,9 +108,31 @@ def is_navigation(node: Node) -> bool:
     return node.role in _ROLES or (node.tag in _TAGS and not _NOTE.search(node.names))
 
 
+def is_named_clutter(node: Node) -> bool:
+    """Whether classes, or an id that is one word of clutter, call it clutter."""
+    if node.tag in _CONTENT_TAGS:
+        return False
+    return _means(node.names).is_clutter or node.identity in _IDENTITIES
+
+
+def is_inline_clutter(node: Node) -> bool:
+    """Whether classes say that a piece of text is not to be read."""
+    return _means(node.names).is_inline_clutter
+
+
+def is_named_contents(node: Node) -> bool:
+    """Whether it is named like a table of contents."""
+    return _means(node.names).is_contents or _means(node.identity).is_contents
+
+
+def is_named_review(node: Node) -> bool:
+    """Whether classes say that it is what customers think of a product, or what else is on sale."""
+    return _means(node.names).is_review
+
+
 def is_body(node: Node) -> bool:
     """Whether the names say that this holds the text of the page."""
-    return bool(node.names) and _are_body(node.names)
+    return _means(node.names).is_body or _means(node.identity).is_body
 
 
 def is_manual(node: Node) -> bool:
@@ -111,14 +152,27 @@ def drop_ending(blocks: list[str]) -> None:
         del blocks[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What classes, or an id, say about an element."""
+
+    is_clutter: bool
+    is_article_clutter: bool
+    is_inline_clutter: bool
+    is_contents: bool
+    is_review: bool
+    is_body: bool
+
+
 # The same names occur again and again, on a page and on all pages of a site.
 @lru_cache(maxsize=REMEMBERED)
-def _are_junk(names: str, is_article: bool) -> bool:
-    if 'embed' in names:
-        return False
-    return (_ARTICLE_JUNK if is_article else _JUNK).search(names) is not None
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _are_body(names: str) -> bool:
-    return _BODY.search(names) is not None
+def _means(names: str) -> _Meaning:
+    is_embedded = 'embed' in names
+    return _Meaning(
+        is_clutter=not is_embedded and _CLUTTER.search(names) is not None,
+        is_article_clutter=not is_embedded and _ARTICLE_CLUTTER.search(names) is not None,
+        is_inline_clutter=_INLINE_CLUTTER.search(names) is not None,
+        is_contents=_CONTENTS.search(names) is not None,
+        is_review=_REVIEW.search(names) is not None,
+        is_body=_BODY.search(names) is not None,
+    )

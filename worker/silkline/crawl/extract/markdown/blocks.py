@@ -33,7 +33,7 @@ _MARKER = re.compile(r'(?:[-*>|] ?|\d+[.)] |```)')
 _LABEL = re.compile(r'\[[^\[\]]{1,20}\]|<sup>[^<>]{1,20}</sup>|\d{1,3}')
 _FOOTNOTE = re.compile(r'(?:^|[\s_-])(?:footnote|citation)(?:$|[\s_-])')
 _BESIDE_CODE = re.compile(
-    r'^lang $|(?:^|[\s_-])(?:copy(?:-?(?:btn|button|code|link))?|clipboard|test-arrow'
+    r'^lang$|(?:^|[\s_-])(?:copy(?:-?(?:btn|button|code|link))?|clipboard|test-arrow'
     r'|run-?(?:btn|button|code|link))(?:$|\s)'
 )
 _INVISIBLE = ' \xad\u200b\u200c\u200d\u2060\ufeff'

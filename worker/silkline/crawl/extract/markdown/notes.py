@@ -31,7 +31,7 @@ _FOLDED_KINDS = _KINDS | frozenset('abstract question bug failure example quote'
 _TAGS = frozenset({'div', 'p', 'aside', 'blockquote', 'section', 'details', 'table', 'dl'})
 _TITLE = re.compile(
     r'admonition-?(?:title|heading)|custom-block-title|alert-?(?:title|heading)|aside__title'
-    r'|callout-?(?:title|heading)|hint-?title|note__?title|^title $'
+    r'|callout-?(?:title|heading)|hint-?title|note__?title|^title$'
 )
 _CELLS = frozenset({'td', 'th'})
 _ROWS = frozenset({'thead', 'tbody', 'tfoot', 'tr'})
@@ -104,7 +104,7 @@ def _are_title(names: str) -> bool:
 def _parts(node: Node, kind: str) -> Note:
     for child in node.elements:
         if child.names and _are_title(child.names):
-            is_heading = child.tag in HEADINGS and child.names == 'title '
+            is_heading = child.tag in HEADINGS and child.names == 'title'
             return Note(kind, child, [node], is_heading)
     if node.tag == 'dl':
         terms = [child for child in node.elements if child.tag == 'dt']
