@@ -1,48 +1,182 @@
 """Compare the Markdown of a page with the page: what was kept of it, and what to warn of.
 
-What is hidden on the page does not count, nor do headings and code in navigation.
+What is hidden on the page is not counted as visible, and headings inside of links or of navigation
+are not counted as headings: they belong to other pages. A warning is a suspicion. Its rules were
+chosen on real pages of seven kinds whose content is known (benchmarks/extract): most of the worst
+pages have one, and few of those that are whole.
 """
 
+from dataclasses import dataclass
+
+from silkline.crawl.extract import vocabulary
 from silkline.crawl.extract.main_content import MainContent
 from silkline.crawl.extract.markdown.document import Written
 from silkline.crawl.extract.parser import Tree
 from silkline.crawl.extract.scripted import needs_browser
 from silkline.crawl.extract.tree import HEADINGS, Node
-from silkline.protocol import Quality
+from silkline.protocol import PageWarning, Quality
+
+# Nearly nothing of a large page, in characters of Markdown and of HTML.
+NEXT_TO_NOTHING = 700
+MANY_TIMES = 333
+# A page of this size is an application, and its content is prose or drawn by scripts.
+APPLICATION = 500_000
+LITTLE_PROSE = 0.4
+NEARLY_ALL = 0.7
+# A short result that has less than half of the prose, and of the headings.
+SHORT = 3_000
+HALF = 0.5
+MUCH = 1_000
+NOT_EXPLAINED = 200
+MUCH_HIDDEN = 1_500
+# Of the headings, where the result is not that short, or where they are many.
+MOST_HEADINGS = 0.8
+MANY_HEADINGS = 30
+MEDIUM = 6_000
+TENTH = 0.1
+
+
+@dataclass(slots=True)
+class Counts:
+    """Characters and numbers of a page."""
+
+    visible: int = 0
+    kept: int = 0
+    # Of those that read like prose.
+    prose: int = 0
+    prose_kept: int = 0
+    # Of the prose that is neither kept nor in anything that looks like clutter.
+    prose_missed: int = 0
+    prose_hidden: int = 0
+    headings: int = 0
+    headings_kept: int = 0
+    code_blocks: int = 0
+    code_blocks_kept: int = 0
 
 
 def quality_of_page(tree: Tree, main: MainContent, written: Written, *, html: str) -> Quality:
-    visible = tree.skipped
-    headings = code_blocks = 0
-    hidden: set[Node] = set()
-    for node in tree.nodes:
-        if node.is_hidden or node.parent in hidden:
-            hidden.add(node)
-            continue
-        visible += node.own
-        if node.tag in HEADINGS and node.text:
-            headings += 1
-        elif node.tag == 'pre':
-            code_blocks += 1
-    kept = kept_text(main)
-    is_drawn = needs_browser(html, text_characters=visible)
+    counts = count(tree, main)
+    is_cut = written.is_cut or tree.is_cut
+    is_drawn = needs_browser(html, text_characters=counts.visible) or (
+        counts.prose_hidden > MUCH_HIDDEN and counts.kept * 200 < len(html)
+    )
+    headings_kept, code_blocks_kept = counts.headings_kept, counts.code_blocks_kept
+    if is_cut:
+        headings_kept = min(headings_kept, written.headings)
+        code_blocks_kept = min(code_blocks_kept, written.code_blocks)
     return Quality(
-        kept=round(min(1.0, kept / visible), 3) if visible else 1.0,
-        headings=headings,
-        headings_kept=min(headings, written.headings),
-        code_blocks=code_blocks,
-        code_blocks_kept=min(code_blocks, written.code_blocks),
-        is_cut=written.is_cut or tree.is_cut,
+        kept=round(min(1.0, counts.kept / counts.visible), 3) if counts.visible else 1.0,
+        headings=counts.headings,
+        headings_kept=headings_kept,
+        code_blocks=counts.code_blocks,
+        code_blocks_kept=code_blocks_kept,
+        is_cut=is_cut,
         needs_browser=is_drawn,
+        warnings=warnings_of(counts, is_cut=is_cut, is_drawn=is_drawn, size=len(html)),
     )
 
 
-def kept_text(main: MainContent) -> int:
-    """Characters of the nodes that were written."""
-    kept = 0 if main.heading is None else main.heading.text
-    stack = [] if main.root.is_junk else [main.root]
-    while stack:
-        node = stack.pop()
-        kept += node.own
-        stack += (one for one in node.elements if not one.is_junk)
-    return kept
+def count(tree: Tree, main: MainContent) -> Counts:
+    counts = Counts(visible=tree.skipped)
+    kept: set[Node] = set()
+    hidden: set[Node] = set()
+    explained: set[Node] = set()
+    if main.heading is not None:
+        counts.kept += main.heading.text
+        counts.headings_kept += 1
+    for node in tree.nodes:
+        parent = node.parent
+        is_kept = not node.is_junk and (node is main.root or parent in kept)
+        if is_kept:
+            kept.add(node)
+            counts.kept += node.own
+        elif node.is_hidden or parent in hidden:
+            hidden.add(node)
+            if parent in explained or is_never_shown(node):
+                explained.add(node)
+            elif node.is_prose:
+                counts.prose_hidden += node.inline
+            continue
+        elif parent in explained or (parent is not None and is_explained(node)):
+            explained.add(node)
+        counts.visible += node.own
+        if node.tag in HEADINGS:
+            if node.text and node.inline_links * 2 <= node.inline:
+                counts.headings += 1
+                counts.headings_kept += is_kept
+        elif node.tag == 'pre':
+            counts.code_blocks += 1
+            counts.code_blocks_kept += is_kept
+        if node.is_prose:
+            counts.prose += node.inline
+            if is_kept:
+                counts.prose_kept += node.inline
+            elif node not in explained:
+                counts.prose_missed += node.inline
+    counts.headings_kept = min(counts.headings, counts.headings_kept)
+    return counts
+
+
+def is_never_shown(node: Node) -> bool:
+    """Whether scripts will not make it a part of the page."""
+    return node.tag == 'noscript' or vocabulary.is_consent(node)
+
+
+def is_explained(node: Node) -> bool:
+    """Whether it is clear why a part of the page is not content."""
+    return (
+        node.links * 2 > node.text
+        or vocabulary.is_navigation(node)
+        or vocabulary.is_article_clutter(node)
+        or vocabulary.is_named_clutter(node)
+    )
+
+
+def warnings_of(
+    counts: Counts, *, is_cut: bool, is_drawn: bool, size: int
+) -> tuple[PageWarning, ...]:
+    warnings: list[PageWarning] = []
+    if is_cut:
+        warnings.append('cut')
+    if is_drawn:
+        warnings.append('needs_browser')
+    if counts.visible and not counts.kept:
+        warnings.append('nothing_kept')
+    elif is_little(counts, size):
+        warnings.append('little_kept')
+    if loses_headings(counts):
+        warnings.append('headings_lost')
+    if counts.code_blocks_kept < counts.code_blocks:
+        warnings.append('code_lost')
+    return tuple(warnings)
+
+
+def is_little(counts: Counts, size: int) -> bool:
+    lost = counts.prose - counts.prose_kept
+    return (
+        (counts.kept < NEXT_TO_NOTHING and counts.kept * MANY_TIMES < size)
+        or (
+            size > APPLICATION
+            and counts.prose_kept < LITTLE_PROSE * counts.kept
+            and counts.kept < NEARLY_ALL * counts.visible
+        )
+        or (
+            counts.prose_kept < HALF * counts.prose
+            and lost > MUCH
+            and counts.prose_missed > NOT_EXPLAINED
+        )
+    )
+
+
+def loses_headings(counts: Counts) -> bool:
+    lost = counts.headings - counts.headings_kept
+    if lost < 2:
+        return False
+    if lost > MOST_HEADINGS * counts.headings and (
+        lost >= MANY_HEADINGS or (lost > 2 and counts.kept < TENTH * counts.visible)
+    ):
+        return True
+    return counts.prose_kept < HALF * counts.prose and (
+        (counts.kept < SHORT and lost > HALF * counts.headings)
+        or (counts.kept < MEDIUM and lost > MOST_HEADINGS * counts.headings)
+    )

@@ -7,7 +7,14 @@ module for that kind: `prose.py` for articles, `posts.py` for forums, `pages.py`
 from dataclasses import dataclass
 
 from silkline.crawl.extract import vocabulary
-from silkline.crawl.extract.clutter import MOST, forget, mark_named, mark_set_apart, note_junk
+from silkline.crawl.extract.clutter import (
+    LITTLE,
+    MOST,
+    forget,
+    mark_named,
+    mark_set_apart,
+    note_junk,
+)
 from silkline.crawl.extract.kinds import PageKind
 from silkline.crawl.extract.measure import measure
 from silkline.crawl.extract.pages import drop_before, find_page, marked_main
@@ -22,6 +29,8 @@ MIN_REPEATED = 200
 MIN_ARTICLE = 0.6
 # What surely is an article is one whatever it leaves out, except for this many headings.
 MAX_LOST = 10
+# What is short, beside this many times its text, is a note on a page of links.
+MAX_BESIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class MainContent:
 
 def find_main(nodes: list[Node], *, title: str | None, kind: PageKind) -> MainContent:
     measure(nodes)
+    hide_consent(nodes)
     hide_noscript(nodes)
     is_manual = kind.is_manual or is_of_manual(nodes[0])
     is_article = kind.is_article and not is_manual
@@ -69,8 +79,11 @@ def whole_article(nodes: list[Node], title_at: int | None, *, may_lose: int) -> 
     """Find the article, unless it leaves out too much for the page to be one."""
     all_prose, all_marks = nodes[0].good, nodes[0].marks
     article = find_article(nodes, title_at)
-    prose, marks = article.good, article.marks
-    if prose >= MIN_ARTICLE * all_prose or marks >= MIN_ARTICLE * all_marks - may_lose:
+    prose, marks, text = article.good, article.marks, article.text
+    is_short = prose < 2 * LITTLE
+    if not is_short and (
+        prose >= MIN_ARTICLE * all_prose or marks >= MIN_ARTICLE * all_marks - may_lose
+    ):
         return article
     # Much of the rest may be clutter.
     forget(nodes)
@@ -79,8 +92,24 @@ def whole_article(nodes: list[Node], title_at: int | None, *, may_lose: int) -> 
     page = marked_main(nodes)
     if prose < MIN_ARTICLE * page.good and marks < MIN_ARTICLE * page.marks - may_lose:
         return None
+    if is_short and text * MAX_BESIDE < page.text:
+        return None
     forget(nodes)
     return find_article(nodes, title_at)
+
+
+def hide_consent(nodes: list[Node]) -> None:
+    """Hide what asks for consent to cookies, unless it holds the page."""
+    parts = [
+        node
+        for node in nodes
+        if (node.names or node.identity) and node.has_block and vocabulary.is_consent(node)
+    ]
+    hide([node for node in parts if not holds(node, is_title)], nodes)
+
+
+def is_title(node: Node) -> bool:
+    return node.tag == 'h1' or node.tag == 'main' or node.tag == 'article'
 
 
 def hide_noscript(nodes: list[Node]) -> None:
@@ -89,10 +118,15 @@ def hide_noscript(nodes: list[Node]) -> None:
     body = nodes[0]
     if not parts or 2 * sum(node.text - node.links for node in parts) > body.text - body.links:
         return
+    hide(parts, nodes)
+
+
+def hide(parts: list[Node], nodes: list[Node]) -> None:
     for node in parts:
         node.is_hidden = node.is_junk = True
         note_junk(node)
-    measure([node for node in nodes if node.has_junk])
+    if parts:
+        measure([node for node in nodes if node.has_junk])
 
 
 def is_of_manual(root: Node) -> bool:

@@ -6,6 +6,9 @@ from silkline.crawl.extract.plain_text import without_scripts
 
 # A page with more text than this is worth reading as it is, whatever its scripts add.
 MAX_TEXT = 500
+# Less text than this in HTML of this length is no page, whatever its scripts fill.
+MIN_TEXT = 40
+LARGE = 5_000
 # "Loading…", a name and a slogan.
 MAX_SHELL_TEXT = 100
 
@@ -33,4 +36,7 @@ def needs_browser(html: str, *, text_characters: int) -> bool:
     if text_characters > MAX_SHELL_TEXT:
         return False
     page = _NOSCRIPT.sub('', page)
-    return _EMPTY.search(page) is not None and _OTHER_CONTENT.search(page) is None
+    if _OTHER_CONTENT.search(page) is not None:
+        return False
+    is_empty = text_characters < MIN_TEXT and len(html) > LARGE
+    return is_empty or _EMPTY.search(page) is not None

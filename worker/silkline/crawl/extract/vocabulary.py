@@ -26,7 +26,7 @@ _END = r'(?:$|[\s_-])'
 # First words that mean the same with any ending, then words that may begin others.
 _ALWAYS = (
     r'(?:newsletter|breadcrumb|(?<!has-)(?<!with-)(?<!no-)sidebar|disqus|outbrain|taboola|advert'
-    r'|footer|navbar|navigation|masthead|cookie|onetrust|consent-(?:banner|manager|modal)|gdpr'
+    r'|footer|navbar|navigation|masthead|cookie'
     r'|popup|modal|signup|subscri|paginat|pager|sharing'
     r'|social|screen-reader|visually-?hidden|headerlink|hash-link|header-anchor'
     r'|skip-?(?:to|link|nav|content)|prev-?next|next-?prev|edit-?(?:this|page|link|section|on-github)'
@@ -55,6 +55,11 @@ _INLINE_CLUTTER = re.compile(
     rf'{_START}(?:screen-reader|visually-?hidden|sr-only|headerlink|hash-link|header-anchor'
     r'|edit-?(?:this|page|link|section)|mw-editsection|suggest-?edits?|copy-?(?:btn|button)|no-?print)'
 )
+_CONSENT = re.compile(
+    rf'{_START}(?:onetrust|cookie-?(?:consent|banner|notice|law|popup|modal|policy-banner)'
+    rf'|cookiebot|cybotcookiebotdialog|consent-?(?:banner|manager|modal|popup|sdk)|gdpr'
+    rf'|truste|usercentrics|didomi|qc-cmp)'
+)
 _CONTENTS = re.compile(
     rf'{_START}(?:toc|table-?of-?contents|contents|tocbox|localtoc|page-?toc){_END}'
 )
@@ -65,7 +70,7 @@ _REVIEW = re.compile(
 # An id is a link target, often made of the words of a heading: only these whole ids count.
 _IDENTITIES = frozenset(
     'footer header sidebar nav navigation navbar menu toc breadcrumb breadcrumbs comments search'
-    ' cookie cookies banner masthead onetrust-consent-sdk'.split()
+    ' cookie cookies banner masthead'.split()
 )
 _BODY = re.compile(
     _START + r'(?:(?:article|story|entry|post|blog|news|page|content|node|field-name|text|single)'
@@ -101,6 +106,11 @@ def is_article_clutter(node: Node) -> bool:
     if tag in _ARTICLE_TAGS or (node.role and node.role in _ROLES):
         return True
     return _means(node.names).is_article_clutter or _means(node.identity).is_article_clutter
+
+
+def is_consent(node: Node) -> bool:
+    """Whether names say that it asks for consent to cookies, which may take many words."""
+    return _means(node.names).is_consent or _means(node.identity).is_consent
 
 
 def is_navigation(node: Node) -> bool:
@@ -159,6 +169,7 @@ class _Meaning:
     is_clutter: bool
     is_article_clutter: bool
     is_inline_clutter: bool
+    is_consent: bool
     is_contents: bool
     is_review: bool
     is_body: bool
@@ -172,6 +183,7 @@ def _means(names: str) -> _Meaning:
         is_clutter=not is_embedded and _CLUTTER.search(names) is not None,
         is_article_clutter=not is_embedded and _ARTICLE_CLUTTER.search(names) is not None,
         is_inline_clutter=_INLINE_CLUTTER.search(names) is not None,
+        is_consent=_CONSENT.search(names) is not None,
         is_contents=_CONTENTS.search(names) is not None,
         is_review=_REVIEW.search(names) is not None,
         is_body=_BODY.search(names) is not None,
