@@ -4,6 +4,10 @@ Ties the steps together: copy the tree, find the main content, write it, compare
 free the tree. The steps themselves are left to the modules that are imported here.
 """
 
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
+
 from silkline.crawl.extract.comparison import quality_of_page
 from silkline.crawl.extract.facts import Facts
 from silkline.crawl.extract.kinds import kind_of_page
@@ -17,6 +21,19 @@ from silkline.crawl.extract.tabs import label_panels
 from silkline.crawl.options import LinkStyle
 
 
+@contextmanager
+def uncollected() -> Generator[None, None, None]:
+    """Keep the garbage collector from searching the tree: `release` leaves it no work."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@uncollected()
 def main_markdown(
     document: Document, facts: Facts, *, html: str, url: str, links: LinkStyle, max_markdown: int
 ) -> None:
@@ -39,6 +56,7 @@ def main_markdown(
         release(tree.nodes)
 
 
+@uncollected()
 def full_markdown(
     document: Document, facts: Facts, *, html: str, url: str, links: LinkStyle, max_markdown: int
 ) -> None:

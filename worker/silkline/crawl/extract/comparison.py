@@ -36,22 +36,22 @@ MEDIUM = 6_000
 TENTH = 0.1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Characters and numbers of a page."""
 
-    visible: int = 0
-    kept: int = 0
+    visible: int
+    kept: int
     # Of those that read like prose.
-    prose: int = 0
-    prose_kept: int = 0
+    prose: int
+    prose_kept: int
     # Of the prose that is neither kept nor in anything that looks like clutter.
-    prose_missed: int = 0
-    prose_hidden: int = 0
-    headings: int = 0
-    headings_kept: int = 0
-    code_blocks: int = 0
-    code_blocks_kept: int = 0
+    prose_missed: int
+    prose_hidden: int
+    headings: int
+    headings_kept: int
+    code_blocks: int
+    code_blocks_kept: int
 
 
 def quality_of_page(tree: Tree, main: MainContent, written: Written, *, html: str) -> Quality:
@@ -77,44 +77,58 @@ def quality_of_page(tree: Tree, main: MainContent, written: Written, *, html: st
 
 
 def count(tree: Tree, main: MainContent) -> Counts:
-    counts = Counts(visible=tree.skipped)
-    kept: set[Node] = set()
-    hidden: set[Node] = set()
-    explained: set[Node] = set()
-    if main.heading is not None:
-        counts.kept += main.heading.text
-        counts.headings_kept += 1
+    root = main.root
+    kept: set[Node | None] = set()
+    hidden: set[Node | None] = set()
+    explained: set[Node | None] = set()
+    visible, kept_text = tree.skipped, 0
+    prose = prose_kept = prose_missed = prose_hidden = 0
+    headings = headings_kept = code_blocks = code_blocks_kept = 0
     for node in tree.nodes:
         parent = node.parent
-        is_kept = not node.is_junk and (node is main.root or parent in kept)
+        is_kept = (parent in kept or node is root) and not node.is_junk
         if is_kept:
             kept.add(node)
-            counts.kept += node.own
+            kept_text += node.own
         elif node.is_hidden or parent in hidden:
             hidden.add(node)
             if parent in explained or is_never_shown(node):
                 explained.add(node)
             elif node.is_prose:
-                counts.prose_hidden += node.inline
+                prose_hidden += node.inline
             continue
         elif parent in explained or (parent is not None and is_explained(node)):
             explained.add(node)
-        counts.visible += node.own
-        if node.tag in HEADINGS:
+        visible += node.own
+        tag = node.tag
+        if tag in HEADINGS:
             if node.text and node.inline_links * 2 <= node.inline:
-                counts.headings += 1
-                counts.headings_kept += is_kept
-        elif node.tag == 'pre':
-            counts.code_blocks += 1
-            counts.code_blocks_kept += is_kept
+                headings += 1
+                headings_kept += is_kept
+        elif tag == 'pre':
+            code_blocks += 1
+            code_blocks_kept += is_kept
         if node.is_prose:
-            counts.prose += node.inline
+            prose += node.inline
             if is_kept:
-                counts.prose_kept += node.inline
+                prose_kept += node.inline
             elif node not in explained:
-                counts.prose_missed += node.inline
-    counts.headings_kept = min(counts.headings, counts.headings_kept)
-    return counts
+                prose_missed += node.inline
+    if main.heading is not None:
+        kept_text += main.heading.text
+        headings_kept = min(headings, headings_kept + 1)
+    return Counts(
+        visible=visible,
+        kept=kept_text,
+        prose=prose,
+        prose_kept=prose_kept,
+        prose_missed=prose_missed,
+        prose_hidden=prose_hidden,
+        headings=headings,
+        headings_kept=headings_kept,
+        code_blocks=code_blocks,
+        code_blocks_kept=code_blocks_kept,
+    )
 
 
 def is_never_shown(node: Node) -> bool:

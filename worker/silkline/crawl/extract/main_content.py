@@ -58,7 +58,8 @@ def find_main(nodes: list[Node], *, title: str | None, kind: PageKind) -> MainCo
         forget(nodes)
     mark_set_apart(nodes)
     heading = None if title_at is None else nodes[title_at]
-    posts = [] if kind.is_product else find_posts(nodes, is_article=is_article)
+    has_posts = not kind.is_product and not kind.is_manual
+    posts = find_posts(nodes, is_article=is_article) if has_posts else []
     is_manual = is_manual or any(node.tag == 'pre' for node in nodes)
     mark_named(nodes, is_manual=is_manual, is_product=kind.is_product)
     if posts:

@@ -15,7 +15,7 @@ LEAST_MAIN = 0.15
 MISSED = 0.05
 MAX_OWN = 0.1
 MAX_PREAMBLE = 0.2
-MAX_BANNER = 200
+MAX_BANNER = 300
 _NEVER_ALONE = frozenset({'p', 'ul', 'ol', 'table', 'pre', 'blockquote', 'li', 'dl', *HEADINGS})
 _NAMES = frozenset({'dt', 'dd', 'td', 'th', 'caption', 'summary', 'figure', 'figcaption', 'li'})
 

@@ -150,7 +150,9 @@ def build_tree(document: Document, *, has_navigation: bool) -> Tree:
             if type(child) is Text:
                 data = child.data
                 append(data)
-                above.own += len(data.strip())
+                # Between most tags there is only white space.
+                if not data.isspace():
+                    above.own += len(data.strip())
             elif type(child) is Element:
                 tag = child.tag
                 if tag in DROPPED:
