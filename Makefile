@@ -66,8 +66,8 @@ bench-worker: .venv/.dev ## Measure the worker (ARGS=--quick for less)
 bench-crawl: .venv/.dev ## Measure the crawler next to its peers (ARGS=--quick for less)
 	PYTHON=$(PYTHON) benchmarks/crawl/run.sh $(ARGS)
 
-bench-extract: .venv/.dev ## Measure the extraction of main content (ARGS=--quick for less)
-	$(BIN)/python -m benchmarks.extract $(ARGS)
+bench-extract: .venv/.dev ## Measure the extractor next to trafilatura (ARGS=--quick for less)
+	PYTHON=$(PYTHON) benchmarks/extract/run.sh $(ARGS)
 
 lock: ## Update the lock files (needs uv)
 	uv pip compile $(LOCK) --output-file requirements.lock
@@ -77,9 +77,12 @@ lock: ## Update the lock files (needs uv)
 		--output-file benchmarks/queue/requirements.lock
 	uv pip compile benchmarks/crawl/requirements.in $(LOCK_OPTIONS) \
 		--output-file benchmarks/crawl/requirements.lock
+	uv pip compile benchmarks/extract/requirements.in $(LOCK_OPTIONS) \
+		--output-file benchmarks/extract/requirements.lock
 
 clean: ## Remove the installed environments and all caches
-	rm -rf .venv .venv-bench .venv-bench-crawl .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .venv-bench .venv-bench-crawl .venv-bench-extract
+	rm -rf .pytest_cache .ruff_cache .hypothesis dist
 	rm -rf tests/tools/node_modules benchmarks/queue/peers/node_modules
 	find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 

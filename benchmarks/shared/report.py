@@ -27,6 +27,8 @@ class Report:
 
     claims: list[Claim] = field(default_factory=list[Claim])
     figures: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    # Claims that this run cannot judge.
+    skipped: list[str] = field(default_factory=list[str])
 
     def at_most(self, what: str, figure: float, target: float, unit: str = '') -> None:
         self._judge(what, f'<= {number(target, unit)}', number(figure, unit), figure <= target)
@@ -43,6 +45,12 @@ class Report:
             text = number(values, unit)
         self.figures.append((name, text))
         print(f'       {name}: {text}', flush=True)
+
+    def skip(self, claims: Sequence[str], why: str) -> None:
+        """Say which claims are not measured, and why."""
+        self.skipped += claims
+        for what in claims:
+            print(f'-      {what}: not measured, {why}', flush=True)
 
     def _judge(self, what: str, target: str, figure: str, holds: bool) -> None:
         self.claims.append(Claim(what, target, figure, holds))
