@@ -58,6 +58,9 @@ def write_markdown(
             blocks.insert(0, f'# {title}')
             writer.headings += 1
     if is_main:
+        # A rule below the navigation.
+        while blocks[:1] == ['---']:
+            del blocks[0]
         _drop_ending(blocks, inline)
     text = '\n\n'.join(blocks)
     headings, code_blocks = writer.headings, writer.code_blocks
