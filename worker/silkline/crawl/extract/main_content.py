@@ -20,7 +20,7 @@ from silkline.crawl.extract.measure import measure
 from silkline.crawl.extract.pages import drop_before, find_page, marked_main
 from silkline.crawl.extract.posts import find_posts, keep_posts
 from silkline.crawl.extract.prose import find_article, narrowed
-from silkline.crawl.extract.titles import find_title
+from silkline.crawl.extract.titles import find_title, is_anchor
 from silkline.crawl.extract.tree import HEADINGS, Node, holds, is_inside
 
 MIN_ITEMS = 4
@@ -58,6 +58,7 @@ def find_main(nodes: list[Node], *, title: str | None, kind: PageKind) -> MainCo
         forget(nodes)
     mark_set_apart(nodes)
     heading = None if title_at is None else nodes[title_at]
+    anchor = heading if heading is not None and is_anchor(heading, title or '') else None
     has_posts = not kind.is_product and not kind.is_manual
     posts = find_posts(nodes, is_article=is_article) if has_posts else []
     is_manual = is_manual or any(node.tag == 'pre' for node in nodes)
@@ -65,11 +66,11 @@ def find_main(nodes: list[Node], *, title: str | None, kind: PageKind) -> MainCo
     if posts:
         page = keep_posts(posts)
         measure(nodes)
-        if heading is not None and page.has_title:
-            drop_before(page, heading)
+        if anchor is not None and page.has_title:
+            drop_before(page, anchor)
         drop_repeated(page)
     else:
-        page = find_page(nodes, heading)
+        page = find_page(nodes, anchor)
         if not is_manual:
             drop_repeated(page)
             page = narrowed(nodes, page)

@@ -72,6 +72,18 @@ def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | Non
     return named_title(nodes, title) if found is None else found
 
 
+def is_anchor(heading: Node, title: str) -> bool:
+    """Whether the content surely begins at this heading, and not before it."""
+    text, whole = squeezed(heading.source.text), squeezed(title)
+    return (
+        is_in_main(heading)
+        or text in whole
+        or any(
+            len(part) >= MIN_PART and part in text for part in map(squeezed, _PARTS.split(title))
+        )
+    )
+
+
 def squeezed(text: str) -> str:
     return ''.join(filter(str.isalnum, text.lower()))
 
