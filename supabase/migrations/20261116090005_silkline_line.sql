@@ -14,7 +14,8 @@
 -- and costs a claim nothing. A claim sets aside the blocked jobs that it finds; whatever frees
 -- a host or an owner unblocks the next job. Unblocking one job too many is harmless, because
 -- the next claim sets it aside again; one too few would leave a job waiting for nothing. Both
--- sides hold the advisory lock of the host or owner in question, so none is missed.
+-- sides hold the advisory lock of the host or owner in question, so none is missed. Only a deletion
+-- does not wait for the lock; what it misses, maintenance finds within a minute.
 
 create function silkline.known_kinds()
   returns text[]

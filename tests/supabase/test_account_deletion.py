@@ -134,6 +134,25 @@ def test_deleting_an_account_deletes_its_jobs_and_pages(database: Database) -> N
     assert {table: count(database, table) for table in TABLES} == dict.fromkeys(TABLES, 0)
 
 
+def test_maintenance_finds_a_job_set_aside_while_the_job_on_its_host_was_swept(
+    database: Database,
+) -> None:
+    user = database.user()
+    enqueue(database, user=user)
+    claim_one(database)
+    waiting = enqueue(database)
+    claimer = database.connect('service_role', autocommit=False)
+
+    delete_user(database, user)
+    assert not call(claimer, 'claim_crawl_jobs', p_worker_id=uuid4(), p_lease_tokens=[uuid4()])
+    database.call('maintain_crawl_queue')
+    claimer.commit()
+    database.call('maintain_crawl_queue')
+
+    assert claim_one(database).job_id == waiting
+    assert broken_rules(database) == []
+
+
 def test_the_role_of_auth_may_not_write_to_the_queue(database: Database) -> None:
     with database.connect('supabase_admin') as session:
         session.execute('set role supabase_auth_admin')

@@ -126,6 +126,8 @@ class Queue(RuleBasedStateMachine):
         self.second = database.connect('supabase_admin', autocommit=False)
         self.is_second = False
         self.held: Held | None = None
+        # Whether jobs of deleted accounts were deleted while the other session was open.
+        self.has_swept = False
         self.users: list[UUID | None] = [*USERS[:2], None]
         self.state = State()
         self.tokens: list[UUID] = []
@@ -186,6 +188,7 @@ class Queue(RuleBasedStateMachine):
         """Make calls in the second session, and keep its transaction open."""
         committed, self.state = self.state, deepcopy(self.state)
         self.is_second = True
+        self.has_swept = False
         self.query('select')
         action()
         self.the_rows_equal_the_model()
@@ -201,8 +204,9 @@ class Queue(RuleBasedStateMachine):
             self.replace_users()
         else:
             self.second.rollback()
-        if not held.commits or not held.changed:
-            # The first session has skipped the rows that were locked.
+        if not held.commits or not held.changed or self.has_swept:
+            # The first session has skipped the rows that were locked. Or a claim of one session has
+            # set a job aside for a host, because it could not see that the other freed it.
             self.maintain_now()
 
     # What the rules pick from
@@ -806,8 +810,10 @@ class Queue(RuleBasedStateMachine):
     def call_maintenance(self) -> dict[str, Any]:
         """A part that would wait for the other session fails, and the others run."""
         [row] = self.call('maintain_crawl_queue')
-        assert row['maintain_crawl_queue']['failed'] == {} or self.held
-        return row['maintain_crawl_queue']
+        done = row['maintain_crawl_queue']
+        assert done['failed'] == {} or self.held
+        self.has_swept |= done.get('swept', {}).get('jobs', 0) > 0
+        return done
 
     def drain(self) -> None:
         """Every job that is due is claimed sooner or later."""

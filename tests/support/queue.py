@@ -208,7 +208,8 @@ def broken_rules(database: Database, *, may_overlook: bool = False) -> list[str]
     """The rules that are broken, one sentence per case; empty if none is.
 
     A job that another transaction had locked when its host or owner became free may be overlooked,
-    and waits for nothing until that transaction ends or maintenance finds it.
+    and waits for nothing until that transaction ends or maintenance finds it. So may a job that a
+    claim sets aside while the job on its host is deleted.
     """
     queries = [RULES] if may_overlook else [RULES, OVERLOOKED]
     return [
