@@ -1,13 +1,15 @@
 """Measure the crawler: `python -m benchmarks.crawl [--quick] [--profile]`.
 
-Crawls one site on a local nginx with silkline and with its peers, in turn. The crawler has one core
-to itself; nginx, and for silkline the supervisor, the gateway and Postgres, share another. Prints
-one line per claim (ok or short), writes `benchmarks/results/crawl.md`, and exits with 1 when a
-claim falls short, with 2 when nginx is missing. `--quick` crawls a tenth of the pages once, with
-peers only if they are installed, and writes nothing. `--profile` shows where the time goes instead.
+Crawls two sites on a local nginx with silkline and with its peers, in turn. The crawler has one
+core to itself; nginx, and for silkline the supervisor, the gateway and Postgres, share another.
+Prints one line per claim (ok or short), writes `benchmarks/results/crawl.md`, and exits with 1 when
+a claim falls short, with 2 when nginx is missing. `--quick` crawls a tenth of the pages once and
+writes nothing; if the peers are not installed, it makes no claims about them. `--profile` shows
+where the time goes instead.
 
-Start here: `site.py` generates the site, `bench.py` runs the crawls in order, `ours.py` runs
-silkline, `peers/` the others, and `claims.py` compares the results with the targets.
+Start here: `site.py` generates the sites, `guide.py` and `manual.py` have their templates,
+`bench.py` runs the crawls in order, `ours.py` runs silkline, `peers/` the others, and `claims.py`
+compares the results with the targets.
 """
 
 import argparse
@@ -38,19 +40,19 @@ def main() -> int:
         with prepare(size) as bench:
             profile_all(bench)
         return 0
-    peers = choose_peers(skip=arguments.skip_peers, may_be_missing=arguments.quick)
+    peers, why_no_peers = choose_peers(skip=arguments.skip_peers, may_be_missing=arguments.quick)
     report = Report()
     began_at, machine, own = time.monotonic(), machine_seconds(), own_seconds()
     with prepare(size) as bench:
         bench.run(peers)
-        judge(report, bench)
+        judge(report, bench, why_no_peers=why_no_peers)
         versions = {
             'Python': platform.python_version(),
             'PostgreSQL': bench.silkline.release,
             'nginx': nginx_version(),
             **{peer.package: version_of(peer.package) for peer in peers},
         }
-        facts = bench.facts
+        guide, manual = bench.guide.facts, bench.manual.facts
     others = machine_seconds() - machine - (own_seconds() - own)
     cores = max(others, 0) / (time.monotonic() - began_at)
     report.figure('processor time of other programs meanwhile', cores, 'cores')
@@ -60,7 +62,7 @@ def main() -> int:
         report.write(
             RESULTS,
             title='The crawler, measured',
-            how=how(facts, cores_of_others=cores),
+            how=how(guide, manual, cores_of_others=cores),
             versions=versions,
             tables=[
                 ('Pages per second', crawlers(bench, peers)),
@@ -82,14 +84,14 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def choose_peers(*, skip: bool, may_be_missing: bool) -> Sequence[Peer]:
+def choose_peers(*, skip: bool, may_be_missing: bool) -> tuple[Sequence[Peer], str]:
+    """The peers to run; if none, also why."""
     if skip:
-        return ()
+        return (), 'because of --skip-peers'
     if is_installed():
-        return PEERS
+        return PEERS, ''
     if may_be_missing:
-        print('       peers: skipped, .venv-bench-crawl does not exist')
-        return ()
+        return (), 'because the peers are not installed: make bench-crawl installs them'
     sys.exit('the peers are not installed: run benchmarks/crawl/run.sh, or add --skip-peers')
 
 

@@ -2,8 +2,9 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.crawl.bench import CONCURRENCY, Bench, Markdown, our_name
+from benchmarks.crawl.bench import CONCURRENCY, Bench, Markdown, SiteRuns, our_name
 from benchmarks.crawl.ours import PARTS, OurRun
 from benchmarks.crawl.peers import CRAWLEE, LOOP, SCRAPY, Peer, PeerRun
 from benchmarks.crawl.site import Facts
@@ -14,11 +15,36 @@ from benchmarks.shared.report import Report, number, table
 QUIET_CORES = 0.1
 
 
-def judge(report: Report, bench: Bench) -> None:
-    judge_rates(report, bench)
-    judge_pages(report, bench)
-    runs = [run for runs in bench.ours.values() for run in runs]
-    peak = max(run.peak_megabytes for run in runs)
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A claim: silkline is at least so many times as fast as a peer on a site."""
+
+    site: str
+    markdown: Markdown
+    peer: Peer
+    target: float
+
+    @property
+    def claim(self) -> str:
+        return f'{self.site}: {our_name(self.markdown)}, of {self.peer.name}'
+
+
+RATIOS = (
+    Ratio('guide', 'none', SCRAPY, 6),
+    Ratio('guide', 'none', CRAWLEE, 3),
+    Ratio('guide', 'none', LOOP, 0.45),
+    Ratio('guide', 'main', SCRAPY, 3),
+    Ratio('manual', 'main', SCRAPY, 4),
+)
+
+
+def judge(report: Report, bench: Bench, *, why_no_peers: str) -> None:
+    sites = (bench.guide, bench.manual)
+    for site in sites:
+        judge_rates(report, site, why_no_peers)
+    for site in sites:
+        judge_pages(report, site, why_no_peers)
+    peak = max(run.peak_megabytes for site in sites for runs in site.ours.values() for run in runs)
     report.at_most('peak memory of the runner', peak, 150, 'MB')
     if bench.tree is not None:
         found = len(bench.tree.paths)
@@ -27,44 +53,47 @@ def judge(report: Report, bench: Bench) -> None:
             f'peak memory of the runner, {TREE_PAGES:,} URLs', bench.tree.peak_megabytes, 200, 'MB'
         )
         report.figure(f'{TREE_PAGES:,} small pages', bench.tree.rate, 'pages/s')
-    for markdown, runs in bench.ours.items():
-        name = our_name(markdown)
+    for site in sites:
+        add_figures(report, site)
+
+
+def judge_rates(report: Report, site: SiteRuns, why_no_peers: str) -> None:
+    for ratio in RATIOS:
+        if ratio.site != site.name:
+            continue
+        if ratio.peer.name not in site.peers:
+            report.skip([ratio.claim], why_no_peers)
+            continue
+        ours, theirs = site.ours[ratio.markdown], site.peers[ratio.peer.name]
+        rate = median_rate(ours) / median_rate(theirs)
+        report.at_least(ratio.claim, rate, ratio.target, 'x')
+        # Other programs on the machine affect this less.
+        saved = processor_milliseconds(theirs) / processor_milliseconds(ours)
+        report.figure(f'{ratio.claim}, by processor time', saved, 'x')
+
+
+def judge_pages(report: Report, site: SiteRuns, why_no_peers: str) -> None:
+    runs = [run for runs in site.ours.values() for run in runs]
+    wrong = max((run.paths ^ frozenset(site.facts.paths) for run in runs), key=len)
+    report.at_most(f'{site.name}: pages that differ from those of the site', len(wrong), 0)
+    print_some(wrong)
+    claim = f'{site.name}: pages that differ from those of {SCRAPY.name}'
+    if SCRAPY.name in site.peers:
+        others = site.peers[SCRAPY.name][0].paths
+        differ = max((run.paths ^ others for run in runs), key=len)
+        report.at_most(claim, len(differ), 0)
+        print_some(differ)
+    else:
+        report.skip([claim], why_no_peers)
+
+
+def add_figures(report: Report, site: SiteRuns) -> None:
+    for markdown, runs in site.ours.items():
+        name = f'{site.name}, {our_name(markdown)}'
         report.figure(f'{name}, from enqueue', [run.rate for run in runs], 'pages/s')
         report.figure(f'{name}, from claim', [run.claimed_rate for run in runs], 'pages/s')
-        report.figure(f'{name}, requests', bench.requests[name])
-    for name, peer_runs in bench.peers.items():
-        report.figure(name, [run.rate for run in peer_runs], 'pages/s')
-        report.figure(f'{name}, requests', bench.requests[name])
-
-
-def judge_rates(report: Report, bench: Bench) -> None:
-    targets: Sequence[tuple[Markdown, Peer, float]] = (
-        ('none', SCRAPY, 6),
-        ('none', CRAWLEE, 3),
-        ('none', LOOP, 0.45),
-        ('main', SCRAPY, 3),
-    )
-    for markdown, peer, target in targets:
-        if peer.name in bench.peers:
-            ratio = median_rate(bench.ours[markdown]) / median_rate(bench.peers[peer.name])
-            report.at_least(f'{our_name(markdown)}, of {peer.name}', ratio, target, 'x')
-            # Other programs on the machine affect this less.
-            saved = processor_milliseconds(bench.peers[peer.name]) / processor_milliseconds(
-                bench.ours[markdown]
-            )
-            report.figure(f'{our_name(markdown)}, of {peer.name}, by processor time', saved, 'x')
-
-
-def judge_pages(report: Report, bench: Bench) -> None:
-    runs = [run for runs in bench.ours.values() for run in runs]
-    wrong = max((run.paths ^ frozenset(bench.facts.paths) for run in runs), key=len)
-    report.at_most('pages that differ from those of the site', len(wrong), 0)
-    print_some(wrong)
-    if SCRAPY.name in bench.peers:
-        others = bench.peers[SCRAPY.name][0].paths
-        differ = max((run.paths ^ others for run in runs), key=len)
-        report.at_most(f'pages that differ from those of {SCRAPY.name}', len(differ), 0)
-        print_some(differ)
+    for name, peer_runs in site.peers.items():
+        report.figure(f'{site.name}, {name}', [run.rate for run in peer_runs], 'pages/s')
 
 
 def print_some(paths: frozenset[str]) -> None:
@@ -76,21 +105,29 @@ def median_rate(runs: Sequence[OurRun] | Sequence[PeerRun]) -> float:
     return statistics.median(run.rate for run in runs)
 
 
-def how(facts: Facts, *, cores_of_others: float) -> str:
+def how(guide: Facts, manual: Facts, *, cores_of_others: float) -> str:
     busy = f' {busy_note(cores_of_others)}' if cores_of_others > QUIET_CORES else ''
     return (
-        f'`make bench-crawl`: {len(facts.paths):,} pages of a generated site, median'
-        f' {facts.median_bytes / 1000:.0f} KB and {facts.median_links} links,'
-        f' {len(facts.private_paths)} more that robots.txt disallows, {facts.moved} redirects,'
-        f' {facts.gone} dead links; nginx with gzip on loopback; {CONCURRENCY} requests at a'
+        f'`make bench-crawl`: two generated sites. The guide is mostly prose, {describe(guide)};'
+        f' the manual has tables, nested lists and highlighted code, {describe(manual)}. Each has'
+        f' {len(guide.paths):,} pages, {len(guide.private_paths)} more that robots.txt disallows,'
+        f' {guide.moved} redirects, {guide.gone} dead links; nginx with gzip on loopback;'
+        f' {CONCURRENCY} requests at a'
         ' time, no delay. The crawler is one process on one core: for silkline the runner. nginx'
         " and silkline's supervisor, gateway and Postgres share another core. Peers are timed from"
         ' the start of the process to its end. Silkline is timed by the database from the enqueue,'
         ' through the API, to the completion of the job: this includes the start of its runner, but'
         ' not that of its worker and stack. Its frontier is durable, it checks robots.txt and every'
         ' address it connects to, and stores a row per page; the loop does none of this, Scrapy'
-        ' and Crawlee obey robots.txt and keep titles. All took turns within one run; rates are'
-        f' medians.{busy}'
+        ' and Crawlee obey robots.txt and keep titles. No peer writes Markdown. All took turns'
+        f' within one run; rates are medians.{busy}'
+    )
+
+
+def describe(facts: Facts) -> str:
+    return (
+        f'median {facts.median_bytes / 1000:.0f} KB, {facts.median_links} links and'
+        f' {facts.median_tags:,} tags (start and end)'
     )
 
 
@@ -106,12 +143,19 @@ def crawlers(bench: Bench, peers: Sequence[Peer]) -> str:
         'none': 'frontier and pages in Postgres',
         'main': 'frontier, pages and their Markdown in Postgres',
     }
-    rows = [
-        row(our_name(markdown), ways[markdown], bench, runs)
-        for markdown, runs in bench.ours.items()
-    ]
-    rows += [row(peer.name, peer.how, bench, bench.peers[peer.name]) for peer in peers]
+    rows: list[Sequence[str]] = []
+    for site in (bench.guide, bench.manual):
+        rows += [
+            row(site, our_name(markdown), ways[markdown], runs)
+            for markdown, runs in site.ours.items()
+        ]
+        rows += [
+            row(site, peer.name, peer.how, site.peers[peer.name])
+            for peer in peers
+            if peer.name in site.peers
+        ]
     head = (
+        'site',
         'crawler',
         'how',
         'pages/s',
@@ -125,10 +169,11 @@ def crawlers(bench: Bench, peers: Sequence[Peer]) -> str:
 
 
 def row(
-    name: str, how: str, bench: Bench, runs: Sequence[OurRun] | Sequence[PeerRun]
+    site: SiteRuns, name: str, how: str, runs: Sequence[OurRun] | Sequence[PeerRun]
 ) -> Sequence[str]:
     pages = len(runs[-1].paths)
     return (
+        site.name,
         name,
         how,
         number(median_rate(runs)),
@@ -136,7 +181,7 @@ def row(
         number(statistics.median(run.crawler_seconds / run.seconds for run in runs)),
         number(max(run.peak_megabytes for run in runs)),
         f'{pages:,}',
-        f'{bench.requests[name]:,}',
+        f'{site.requests[name]:,}',
     )
 
 
@@ -147,17 +192,22 @@ def processor_milliseconds(runs: Sequence[OurRun] | Sequence[PeerRun]) -> float:
 
 def parts(bench: Bench) -> str:
     """Also how busy each core was: the one near 1 is the bottleneck."""
-    rows: list[Sequence[str]] = []
-    for markdown, runs in bench.ours.items():
-        run = sorted(runs, key=lambda run: run.rate)[len(runs) // 2]
-        used = run.processor_seconds
-        other = sum(used[part] for part in PARTS if part != 'runner')
-        rows.append(
-            (
-                our_name(markdown),
-                *(number(used[part] / len(run.paths) * 1000) for part in PARTS),
-                number(used['runner'] / run.seconds),
-                number(other / run.seconds),
-            )
-        )
-    return table(('', *PARTS, "crawler's core, busy", 'other core, busy'), rows)
+    rows = [
+        parts_row(site, markdown, runs)
+        for site in (bench.guide, bench.manual)
+        for markdown, runs in site.ours.items()
+    ]
+    return table(('site', '', *PARTS, "crawler's core, busy", 'other core, busy'), rows)
+
+
+def parts_row(site: SiteRuns, markdown: Markdown, runs: Sequence[OurRun]) -> Sequence[str]:
+    run = sorted(runs, key=lambda run: run.rate)[len(runs) // 2]
+    used = run.processor_seconds
+    other = sum(used[part] for part in PARTS if part != 'runner')
+    return (
+        site.name,
+        our_name(markdown),
+        *(number(used[part] / len(run.paths) * 1000) for part in PARTS),
+        number(used['runner'] / run.seconds),
+        number(other / run.seconds),
+    )

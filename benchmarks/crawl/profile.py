@@ -1,6 +1,6 @@
 """Show where the time of a crawl goes: `python -m benchmarks.crawl.profile [--markdown main]`.
 
-Runs the engine in this process, on the site of the benchmark, with a frontier in memory instead of
+Runs the engine in this process, on a site of the benchmark, with a frontier in memory instead of
 supervisor and database: first without a profiler, for its speed, then under cProfile.
 `benchmarks.crawl --profile` samples the real processes instead, with py-spy if it is installed.
 """
@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID, uuid4
 
-from benchmarks.crawl.bench import CONCURRENCY, Bench, Markdown, our_name
+from benchmarks.crawl.bench import CONCURRENCY, TEMPLATES, Bench, Markdown, our_name
 from benchmarks.crawl.peers import ENVIRONMENT
 from benchmarks.crawl.site import write_site
 from benchmarks.crawl.site_server import run_server
@@ -119,6 +119,7 @@ def crawl_here(url: str, *, markdown: Markdown, answer_seconds: float) -> Memory
 def main() -> None:
     parser = argparse.ArgumentParser(prog='python -m benchmarks.crawl.profile', description=__doc__)
     parser.add_argument('--markdown', choices=('none', 'main'), default='none')
+    parser.add_argument('--site', choices=TEMPLATES, default='guide')
     parser.add_argument('--pages', type=int, default=1500)
     parser.add_argument(
         '--rounds', type=int, default=2, help='rounds without a profiler, before the profile'
@@ -130,13 +131,13 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:2] or cores)
     with TemporaryDirectory(prefix='silkline-bench-') as name:
-        with run_server(Path(name) / 'site') as server:
-            write_site(server.root, arguments.pages)
+        with run_server(Path(name) / 'sites') as server:
+            write_site(server.root(0), arguments.pages, TEMPLATES[arguments.site])
             os.sched_setaffinity(0, cores[:1])
 
             def crawl() -> MemoryChannel:
                 return crawl_here(
-                    server.url(1),
+                    server.url(0, 1),
                     markdown=arguments.markdown,
                     answer_seconds=arguments.answer_ms / 1000,
                 )
@@ -253,7 +254,7 @@ def profile_all(bench: Bench) -> None:
                 output = bench.directory / f'{markdown}-{name}.txt'
                 samplers.append(Sampler(name, process, output))
 
-        run = bench.crawl(markdown, on_runner=watch)
+        run = bench.crawl(bench.guide, markdown, on_runner=watch)
         print(our_name(markdown), {part: round(s, 2) for part, s in run.processor_seconds.items()})
         for sampler in samplers:
             print(sampler.stop(), flush=True)

@@ -1,7 +1,7 @@
 """nginx as the site to crawl, with its own configuration in a temporary directory.
 
-Serves the files of `site.py`, and `/tree/`, whose 101,111 small pages are generated per request. It
-listens on several loopback addresses, because each crawl gets its own host: what one crawl has
+Serves the files of the sites, and `/tree/`, whose 101,111 small pages are generated per request.
+Each site has many loopback addresses, because each crawl gets its own host: what one crawl has
 learned about a host must not help the next. Every request is a line of the log.
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from benchmarks.crawl.site import PLACEHOLDER
 from benchmarks.shared.server import ROOT
 
+SITES = 2
 HOSTS = 30
 START_SECONDS = 10.0
 # Ten children for each of 1, 10, 100 and 1,000 pages, and nine for each of 10,000.
@@ -32,19 +33,27 @@ MISSING = 2
 class Server:
     port: int
     process: int
-    root: Path
+    directory: Path
     log: Path
 
-    def url(self, host: int, path: str = '/') -> str:
-        """A URL of the site; `host` is from 1 to `HOSTS`."""
-        assert 1 <= host <= HOSTS
-        return f'http://127.0.0.{host}:{self.port}{path}'
+    def root(self, site: int) -> Path:
+        """Where the files of a site belong; `site` is from 0 to `SITES` - 1."""
+        return self.directory / f'site-{site}'
 
-    def requests(self, host: int) -> Counter[str]:
+    def url(self, site: int, host: int, path: str = '/') -> str:
+        """A URL of a site; `host` is from 1 to `HOSTS`."""
+        assert 1 <= host <= HOSTS
+        return f'http://{address(site, host)}:{self.port}{path}'
+
+    def requests(self, site: int, host: int) -> Counter[str]:
         """How often each path was requested from that host."""
-        name = f'127.0.0.{host}'
+        name = address(site, host)
         lines = (line.split() for line in self.log.read_text().splitlines())
-        return Counter(path for address, _, path in lines if address == name)
+        return Counter(path for server, _, path in lines if server == name)
+
+
+def address(site: int, host: int) -> str:
+    return f'127.0.{site}.{host}'
 
 
 def find_nginx() -> str:
@@ -64,10 +73,9 @@ def nginx_version() -> str:
 
 @contextmanager
 def run_server(directory: Path) -> Generator[Server]:
-    """Serve `directory/root`; files may be added later."""
+    """Serve the sites below `directory`, whose files are added later."""
     nginx = find_nginx()
-    root, log = directory / 'root', directory / 'access.log'
-    root.mkdir(parents=True)
+    directory.mkdir(parents=True)
     port = free_port()
     configuration = directory / 'nginx.conf'
     configuration.write_text(configure(directory, port))
@@ -79,7 +87,7 @@ def run_server(directory: Path) -> Generator[Server]:
     )
     try:
         wait_until_up(process, port, errors)
-        yield Server(port, process.pid, root, log)
+        yield Server(port, process.pid, directory, directory / 'access.log')
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -105,11 +113,11 @@ def free_port() -> int:
 
 def configure(directory: Path, port: int) -> str:
     """The configuration: one process in the foreground, under the current account."""
-    listen = '\n'.join(f'    listen 127.0.0.{host}:{port};' for host in range(1, HOSTS + 1))
     temporary = '\n'.join(
         f'  {kind}_temp_path {directory}/{kind};'
         for kind in ('client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi')
     )
+    servers = '\n'.join(serve_site(directory, site, port) for site in range(SITES))
     return f"""daemon off;
 master_process off;
 worker_processes 1;
@@ -126,9 +134,16 @@ http {{
   keepalive_timeout 75;
   log_format short '$server_addr $status $request_uri';
   access_log {directory}/access.log short;
-  server {{
+{servers}
+}}
+"""
+
+
+def serve_site(directory: Path, site: int, port: int) -> str:
+    listen = '\n'.join(f'    listen {address(site, host)}:{port};' for host in range(1, HOSTS + 1))
+    return f"""  server {{
 {listen}
-    root {directory}/root;
+    root {directory}/site-{site};
     gzip_static always;
     gunzip on;
     rewrite ^/$ /index.html last;
@@ -145,9 +160,7 @@ http {{
     }}
     location ~ ^/moved(?<place>/.+)$ {{ return 301 $place; }}
 {tree()}
-  }}
-}}
-"""
+  }}"""
 
 
 def tree() -> str:

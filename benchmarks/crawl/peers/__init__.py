@@ -62,7 +62,7 @@ class PeerRun:
 
 
 def is_installed() -> bool:
-    return PYTHON.exists()
+    return (ENVIRONMENT / '.peers').exists()
 
 
 def version_of(package: str) -> str:
