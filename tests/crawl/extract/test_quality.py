@@ -41,6 +41,14 @@ def test_headings_of_other_pages_do_not_count() -> None:
     assert quality.headings == quality.headings_kept == 1
 
 
+def test_headings_that_lead_back_to_the_contents_count() -> None:
+    parts = ''.join(
+        f'<h2><a class="toc-backref" href="#id{n}">Part {n}</a></h2>{PROSE}' for n in range(3)
+    )
+    quality = quality_of(f'<main><h1>Looms</h1>{parts}</main>')
+    assert quality.headings == quality.headings_kept == 4
+
+
 def test_hidden_text_is_not_visible_text() -> None:
     hidden = f'<div style="display:none">{PROSE * 3}</div>'
     assert quality_of(f'<main><h1>Looms</h1>{PROSE * 5}</main>{hidden}').kept == 1.0
@@ -78,3 +86,19 @@ def test_a_full_page_is_compared_with_all_of_the_page() -> None:
     quality = quality_of(f'<nav>{menu}</nav><h1>Looms</h1>{PROSE * 5}', markdown='full')
     assert quality.kept == 1.0
     assert quality.warnings == ()
+
+
+def test_a_page_of_half_a_million_tags_is_read_with_its_structure() -> None:
+    rows = '<tr><td>one</td><td>two</td></tr>' * 90_000
+    page = read(f'<main><h1>Looms</h1><table>{rows}</table></main>', limit=5_000_000)
+    assert page.markdown is not None
+    assert page.markdown.startswith('# Looms\n\n|')
+    assert page.markdown.count('| one | two |') == 90_000
+
+
+def test_a_page_that_is_read_as_plain_text_is_warned_of() -> None:
+    html = f'<main><h1>Looms</h1>{"<i>x</i>" * 500_000}</main>'
+    page = read_html(html, url='https://example.org/', markdown='main')
+    assert page.error == 'read as plain text: 1000004 tags'
+    assert page.quality is not None
+    assert 'headings_lost' in page.quality.warnings

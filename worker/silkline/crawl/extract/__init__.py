@@ -20,6 +20,8 @@ plain_text     for pages that are too costly to parse
 
 from typing import Literal, Protocol
 
+from msgspec.structs import replace
+
 from silkline.crawl.extract.facts import MAX_MARKDOWN, Anchor, Facts, read_facts
 from silkline.crawl.extract.parser import TooCostly, parse_html
 from silkline.crawl.extract.quality import quality_of_text
@@ -109,5 +111,8 @@ def _without_tree(html: str, limit: int) -> Facts:
     if limit:
         text = plain_text.read_text(html)
         unread = max(0, len(html) - plain_text.MAX_READ)
-        _take_text(facts, text, limit, characters=len(text) + unread)
+        facts.markdown = text[:limit]
+        quality = quality_of_text(len(text) + unread, kept=len(facts.markdown))
+        # There are none in plain text.
+        facts.quality = replace(quality, warnings=(*quality.warnings, 'headings_lost'))
     return facts

@@ -13,7 +13,7 @@ from silkline.crawl.extract.main_content import MainContent
 from silkline.crawl.extract.markdown.document import Written
 from silkline.crawl.extract.parser import Tree
 from silkline.crawl.extract.scripted import needs_browser
-from silkline.crawl.extract.tree import HEADINGS, Node
+from silkline.crawl.extract.tree import HEADINGS, Node, holds
 from silkline.protocol import PageWarning, Quality
 
 # Nearly nothing of a large page, in characters of Markdown and of HTML.
@@ -102,7 +102,7 @@ def count(tree: Tree, main: MainContent) -> Counts:
         visible += node.own
         tag = node.tag
         if tag in HEADINGS:
-            if node.text and node.inline_links * 2 <= node.inline:
+            if node.text and (node.inline_links * 2 <= node.inline or leads_here(node)):
                 headings += 1
                 headings_kept += is_kept
         elif tag == 'pre':
@@ -129,6 +129,11 @@ def count(tree: Tree, main: MainContent) -> Counts:
         code_blocks=code_blocks,
         code_blocks_kept=code_blocks_kept,
     )
+
+
+def leads_here(heading: Node) -> bool:
+    """Whether a heading is a link to the page itself, such as back to its contents."""
+    return holds(heading, lambda one: one.tag == 'a' and (one.get('href') or '').startswith('#'))
 
 
 def is_never_shown(node: Node) -> bool:

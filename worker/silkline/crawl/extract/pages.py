@@ -76,18 +76,25 @@ def drop_before(region: Node, title: Node) -> None:
         if any(one.is_prose for one in before) and any(one.tag in HEADINGS for one in before):
             # The text begins before the title.
             return
+        if sum(one.text for one in before if one.good) > max_preamble(region):
+            before = [one for one in before if not one.good]
         for one in before:
             if one.tag in HEADINGS and one.parent is title.parent and not one.links:
                 # The kind of thing that the title names.
                 continue
-            if one.text and not one.is_junk and is_preamble(one, region):
+            if one.text and not one.is_junk and is_preamble(one):
                 one.is_junk = True
         node = node.parent
 
 
-def is_preamble(node: Node, region: Node) -> bool:
+def max_preamble(region: Node) -> float:
+    """How much prose before the title may be something else than the text of the page."""
+    return max(MAX_PREAMBLE * region.text, MAX_BANNER)
+
+
+def is_preamble(node: Node) -> bool:
     if node.good:
-        return node.marks == 0 and node.text < max(MAX_PREAMBLE * region.text, MAX_BANNER)
+        return node.marks == 0
     return not holds(node, lambda one: one.tag == 'pre')
 
 

@@ -16,7 +16,7 @@ from silkline.crawl.extract.tree import DROPPED, HEADINGS, Node
 
 MAX_DEPTH = 150
 MAX_NODES = 400_000
-MAX_TAGS = 400_000
+MAX_TAGS = 800_000
 MAX_NAMES = 500
 # Less text than this asks for scripts.
 MIN_NOSCRIPT = 500

@@ -187,7 +187,7 @@ def author_rank(node: Node) -> int:
 
 def is_date(node: Node) -> bool:
     if is_time(node):
-        return node.text <= MAX_DATE
+        return 0 < node.text <= MAX_DATE
     if node.names and node.text <= MAX_DATE and _DATE.search(node.names):
         return _DIGIT.search(node.source.text) is not None
     return 4 <= node.own <= MAX_LOOSE_DATE and _DATED.search(node.source.text) is not None

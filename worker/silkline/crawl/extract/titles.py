@@ -11,6 +11,8 @@ from silkline.crawl.extract.tree import HEADINGS, Node, is_in_main
 MIN_TITLE = 8
 MIN_PART = 4
 MAX_NAMED = 300
+# What an h1 without any relation to the title is worth.
+WEAK = 2
 MAX_LEVEL = 3
 SELF_LINKS = ' ¶#§\uf0c1\u200b'
 _PARTS = re.compile(r'\s+[-\u2013—|·•»«:/]+\s+|\s*[|»«—·•]\s*|:\s+')
@@ -69,7 +71,10 @@ def title_index(nodes: list[Node], title: str, *, is_article: bool) -> int | Non
         evidence = (rank, is_main, len(text) if text in of_page else 0)
         if evidence > best:
             best, found = evidence, index
-    return named_title(nodes, title) if found is None else found
+    if best[0] <= WEAK:
+        named = named_title(nodes, title)
+        found = found if named is None else named
+    return found
 
 
 def is_anchor(heading: Node, title: str) -> bool:
@@ -111,12 +116,16 @@ def article_title_index(nodes: list[Node], title: str) -> int | None:
 
 def named_title(nodes: list[Node], title: str) -> int | None:
     """Find an element named title with part of the title, and make a heading of it."""
-    parts = [part for part in _PARTS.split(title) if len(part) >= MIN_TITLE]
+    parts = _PARTS.split(title)
     for index, node in enumerate(nodes):
         if 'title' in node.names and 'title' in node.names.split() and node.text < MAX_NAMED:
             own = ' '.join(part for part in node.children if isinstance(part, str))
             text = ' '.join(own.split()).lower()
-            if len(text) < MIN_TITLE or not (text in title or any(part in text for part in parts)):
+            if not text or not (
+                text in parts
+                or (len(text) >= MIN_TITLE and text in title)
+                or any(len(part) >= MIN_TITLE and part in text for part in parts)
+            ):
                 continue
             node.tag = 'h1'
             for child in node.elements:

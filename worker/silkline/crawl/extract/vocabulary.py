@@ -79,7 +79,7 @@ _BODY = re.compile(
     r'|md-content__inner|articlebody|wysiwyg|documentation|document)' + _END
 )
 _NOTE = re.compile(
-    rf'{_START}(?:admonition|aside|callout|hint|note|footnotes?|footnote-list|topic){_END}'
+    rf'{_START}(?:admonition|aside|callout|hint|note|quote|footnotes?|footnote-list|topic){_END}'
 )
 _MANUALS = frozenset(
     'mw-parser-output rst-content td-content theme-doc-markdown md-content__inner'
@@ -151,15 +151,25 @@ def is_manual(node: Node) -> bool:
 
 
 def drop_ending(blocks: list[str]) -> None:
-    """Drop unmarked clutter at the end of a page: links to the next page, a date of change."""
+    """Drop unmarked clutter at the end of a page: links to the next page, a date of change.
+
+    Links under a heading, and those that go on a list of links, are no clutter.
+    """
     links = 0
+    are_single = True
+    end = len(blocks)
     for _ in range(min(4, len(blocks) - 3)):
-        last = blocks[-1]
+        last = blocks[end - 1]
         if not _LAST_WORDS.fullmatch(last):
-            links += len(_LINK.findall(last))
-            if _LINK.sub('', last) or links > MAX_LAST_LINKS:
+            found = len(_LINK.findall(last))
+            links += found
+            if _LINK.sub('', last) or (links > MAX_LAST_LINKS and not are_single):
                 break
-        del blocks[-1]
+            are_single = are_single and found == 1
+            if links > MAX_LAST_LINKS or blocks[end - 2].startswith('#'):
+                return
+        end -= 1
+    del blocks[end:]
 
 
 @dataclass(frozen=True, slots=True)

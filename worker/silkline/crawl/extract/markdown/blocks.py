@@ -324,6 +324,9 @@ class MarkdownWriter:
                 inner = self.blocks(part)
                 if inner:
                     lines.append(prefixed('\n\n'.join(inner), ': ', '  '))
+        if len(lines) > 1 and all(part.tag == 'dt' for part in parts):
+            # Names without definitions, as in a table of contents.
+            lines = [f'- {line}' for line in lines if line]
         if lines:
             blocks.append('\n'.join(lines))
 

@@ -38,7 +38,7 @@ _ATTRIBUTES = ('data-lang', 'data-language', 'lang')
 _RARE_ATTRIBUTES = ('data-enlighter-language', 'data-syntaxhighlighter-params')
 _BRUSH = re.compile(r'(?:^|\bbrush:\s*)([a-z0-9+#-]{1,30})(?=$|;)')
 _NOT_LANGUAGES = frozenset(
-    'default none text plaintext plain nohighlight no-highlight notranslate txt'
+    'auto default none language-none text plaintext plain nohighlight no-highlight notranslate txt'
     ' wrapper wrap code block lines line source guess nogutter'.split()
 )
 # For highlighters that use the bare name of the language, and for the attribute `lang`, which
