@@ -19,22 +19,20 @@ MOST_REVIEWS = 0.6
 MAX_PAGING = 400
 MAX_PAGING_LINE = 150
 _TEXT_OR_CODE = frozenset({*HEADINGS, 'pre'})
+_LANDMARKS = frozenset({'nav', 'aside', 'footer', 'header'})
 _NEVER_BY_NAME = frozenset({'main', 'article', 'body'})
 
 
 def mark_set_apart(nodes: list[Node]) -> None:
     """Mark what is hidden, and what tags, roles and links set apart from the content."""
-    mark_landmarks(nodes)
-    mark_paging(nodes)
-    remeasure(nodes)
+    measure_above([*mark_landmarks(nodes), *mark_paging(nodes)])
 
 
 def mark_named(nodes: list[Node], *, is_manual: bool, is_product: bool) -> None:
     """Mark what names call clutter, unless they call nearly everything so."""
     body = nodes[0]
     everything = body.text
-    mark_by_name(nodes, is_manual=is_manual, is_product=is_product)
-    remeasure(nodes)
+    measure_above(mark_by_name(nodes, is_manual=is_manual, is_product=is_product))
     if body.text < LITTLE < everything and body.text * 10 < everything:
         forget(nodes)
         mark_set_apart(nodes)
@@ -47,12 +45,20 @@ def forget(nodes: list[Node]) -> None:
     measure(nodes)
 
 
-def remeasure(nodes: list[Node]) -> None:
-    """Count again what holds clutter; the counts of all others are unchanged."""
-    for node in nodes:
-        if node.is_junk and node.parent is not None and not node.parent.is_junk:
-            note_junk(node.parent)
-    measure([node for node in nodes if node.has_junk or node.is_early])
+def measure_above(marked: list[Node]) -> None:
+    """Count again what holds the marked nodes; the counts of all others are unchanged."""
+    depths: dict[Node, int] = {}
+    for node in marked:
+        chain: list[Node] = []
+        above = node.parent
+        while above is not None and above not in depths:
+            chain.append(above)
+            above = above.parent
+        depth = 0 if above is None else depths[above] + 1
+        for one in reversed(chain):
+            depths[one] = depth
+            depth += 1
+    measure(sorted(depths, key=depths.__getitem__))
 
 
 def note_junk(node: Node) -> None:
@@ -62,7 +68,8 @@ def note_junk(node: Node) -> None:
         above = above.parent
 
 
-def mark_landmarks(nodes: list[Node]) -> None:
+def mark_landmarks(nodes: list[Node]) -> list[Node]:
+    marked: list[Node] = []
     most = nodes[0].good * MOST
     for node in nodes:
         parent = node.parent
@@ -70,15 +77,24 @@ def mark_landmarks(nodes: list[Node]) -> None:
             continue
         if parent.is_junk:
             node.is_junk = True
-        elif node.is_hidden:
-            node.is_junk = node.good <= most
         elif parent.is_code or node.tag == 'pre':
             node.is_code = True
-        elif vocabulary.is_navigation(node):
-            # A list of tabs that holds prose holds the panels, too.
-            node.is_junk = not holds_main(node) and not (node.role == 'tablist' and node.good)
-        elif node.tag == 'header':
-            node.is_junk = not node.has_title and not is_in_main(node)
+        elif node.is_hidden:
+            node.is_junk = node.good <= most
+        elif node.role is not None or node.tag in _LANDMARKS:
+            node.is_junk = is_landmark(node)
+        else:
+            continue
+        if node.is_junk and not parent.is_junk:
+            marked.append(node)
+    return marked
+
+
+def is_landmark(node: Node) -> bool:
+    if vocabulary.is_navigation(node):
+        # A list of tabs that holds prose holds the panels, too.
+        return not holds_main(node) and not (node.role == 'tablist' and node.good)
+    return node.tag == 'header' and not node.has_title and not is_in_main(node)
 
 
 def holds_main(node: Node) -> bool:
@@ -88,8 +104,9 @@ def holds_main(node: Node) -> bool:
     return node.has_title and node.tag != 'nav' and node.tag != 'footer'
 
 
-def mark_paging(nodes: list[Node]) -> None:
+def mark_paging(nodes: list[Node]) -> list[Node]:
     """Mark lines that lead to the next page, the one before and the one above."""
+    marked: list[Node] = []
     for node in nodes:
         if node.is_paging and not node.is_junk:
             block = node
@@ -99,6 +116,8 @@ def mark_paging(nodes: list[Node]) -> None:
                 above = above.parent
             if block is not node:
                 block.is_junk = True
+                marked.append(block)
+    return marked
 
 
 def is_paging_block(node: Node) -> bool:
@@ -113,7 +132,8 @@ def is_paging_block(node: Node) -> bool:
     )
 
 
-def mark_by_name(nodes: list[Node], *, is_manual: bool, is_product: bool) -> None:
+def mark_by_name(nodes: list[Node], *, is_manual: bool, is_product: bool) -> list[Node]:
+    marked: list[Node] = []
     body = nodes[0]
     for node in nodes:
         parent = node.parent
@@ -122,12 +142,17 @@ def mark_by_name(nodes: list[Node], *, is_manual: bool, is_product: bool) -> Non
         if parent.is_junk:
             node.is_junk = True
             continue
-        if not (node.names or node.identity) or node.is_code or parent.is_code or node.has_title:
+        if not (node.names or node.identity) or vocabulary.means_nothing(node):
+            continue
+        if node.is_code or parent.is_code or node.has_title:
             continue
         if not node.has_block:
             node.is_junk = vocabulary.is_inline_clutter(node)
         elif node.tag not in _NEVER_BY_NAME:
             node.is_junk = is_clutter(node, body, is_manual=is_manual, is_product=is_product)
+        if node.is_junk:
+            marked.append(node)
+    return marked
 
 
 def is_clutter(node: Node, body: Node, *, is_manual: bool, is_product: bool) -> bool:

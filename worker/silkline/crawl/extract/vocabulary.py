@@ -96,6 +96,13 @@ _LAST_WORDS = re.compile(
 _LINK = re.compile(r'\[[^\[\]]*\]\([^()]*\)\s*')
 
 
+def means_nothing(node: Node) -> bool:
+    """Whether the names say nothing about pages that are no articles, as those of most do."""
+    return _means(node.names).is_nothing and (
+        not node.identity or (_means(node.identity).is_nothing and node.identity not in _IDENTITIES)
+    )
+
+
 def is_article_clutter(node: Node) -> bool:
     """Whether tag, role or names say that it is not the text of an article."""
     tag = node.tag
@@ -176,6 +183,8 @@ def drop_ending(blocks: list[str]) -> None:
 class _Meaning:
     """What classes, or an id, say about an element."""
 
+    # None of the following, apart from what counts in articles.
+    is_nothing: bool
     is_clutter: bool
     is_article_clutter: bool
     is_inline_clutter: bool
@@ -189,12 +198,17 @@ class _Meaning:
 @lru_cache(maxsize=REMEMBERED)
 def _means(names: str) -> _Meaning:
     is_embedded = 'embed' in names
+    is_clutter = not is_embedded and _CLUTTER.search(names) is not None
+    is_inline_clutter = _INLINE_CLUTTER.search(names) is not None
+    is_contents = _CONTENTS.search(names) is not None
+    is_review = _REVIEW.search(names) is not None
     return _Meaning(
-        is_clutter=not is_embedded and _CLUTTER.search(names) is not None,
+        is_nothing=not (is_clutter or is_inline_clutter or is_contents or is_review),
+        is_clutter=is_clutter,
         is_article_clutter=not is_embedded and _ARTICLE_CLUTTER.search(names) is not None,
-        is_inline_clutter=_INLINE_CLUTTER.search(names) is not None,
+        is_inline_clutter=is_inline_clutter,
         is_consent=_CONSENT.search(names) is not None,
-        is_contents=_CONTENTS.search(names) is not None,
-        is_review=_REVIEW.search(names) is not None,
+        is_contents=is_contents,
+        is_review=is_review,
         is_body=_BODY.search(names) is not None,
     )
