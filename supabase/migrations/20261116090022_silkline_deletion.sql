@@ -9,9 +9,9 @@
 -- can deadlock with these.
 
 -- Delete jobs that the caller has locked. Each host that one of them occupied or was next on goes
--- to the next job. A lock per host would exhaust the lock table, so only hosts that a job is seen to
--- wait for are locked. If another call has locked the host, or sets a job aside for it before this
--- commits, unblock_overlooked_hosts does it within a minute.
+-- to the next job. Only hosts that a job is seen to wait for are locked, because the locks of a
+-- large account could fill the lock table. If another call has locked the host, or sets a job aside
+-- for it before this commits, unblock_overlooked_hosts does it within a minute.
 create function silkline.delete_jobs(p_job_ids uuid[])
   returns integer
   language plpgsql
