@@ -15,8 +15,8 @@ from turbohtml import Node as ParsedNode
 from silkline.crawl.extract.tree import DROPPED, HEADINGS, Node
 
 MAX_DEPTH = 150
-MAX_NODES = 400_000
-MAX_TAGS = 800_000
+MAX_NODES = 250_000
+MAX_TAGS = 500_000
 MAX_NAMES = 500
 # Less text than this asks for scripts.
 MIN_NOSCRIPT = 500
