@@ -105,6 +105,18 @@ def test_an_id_alone_drops_nothing(identity: str) -> None:
         assert words in text
 
 
+@pytest.mark.parametrize('identity', ['related-work', 'cookie-age', 'comments-in-code'])
+def test_an_id_alone_drops_nothing_of_an_article(identity: str) -> None:
+    html = (
+        '<html><head><title>Looms</title><meta property="article:published_time" content="2026">'
+        f'</head><body><article><h1>Looms</h1><div>{PROSE * 10}<div id="{identity}">'
+        f'<p>The part with the name.</p></div>{PROSE * 10}</div></article></body></html>'
+    )
+    page = read_html(html, url='https://example.org/a/b', markdown='main')
+    assert page.markdown is not None
+    assert 'The part with the name.' in page.markdown
+
+
 @pytest.mark.parametrize('names', ['related', 'sidebar', 'subscribe', 'cookie-settings', 'toc'])
 def test_a_class_that_calls_a_part_clutter_does_not_drop_headings_with_prose(names: str) -> None:
     part = f'<h2>One</h2>{PROSE * 3}<h2>Two</h2>{PROSE * 3}'

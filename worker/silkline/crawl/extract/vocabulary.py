@@ -112,7 +112,7 @@ def is_article_clutter(node: Node) -> bool:
         return False
     if tag in _ARTICLE_TAGS or (node.role and node.role in _ROLES):
         return True
-    return _means(node.names).is_article_clutter or _means(node.identity).is_article_clutter
+    return _means(node.names).is_article_clutter or node.identity in _IDENTITIES
 
 
 def is_consent(node: Node) -> bool:
