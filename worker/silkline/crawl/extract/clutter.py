@@ -61,13 +61,6 @@ def measure_above(marked: list[Node]) -> None:
     measure(sorted(depths, key=depths.__getitem__))
 
 
-def note_junk(node: Node) -> None:
-    above: Node | None = node
-    while above is not None and not above.has_junk:
-        above.has_junk = True
-        above = above.parent
-
-
 def mark_landmarks(nodes: list[Node]) -> list[Node]:
     marked: list[Node] = []
     most = nodes[0].good * MOST

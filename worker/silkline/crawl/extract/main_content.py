@@ -13,7 +13,7 @@ from silkline.crawl.extract.clutter import (
     forget,
     mark_named,
     mark_set_apart,
-    note_junk,
+    measure_above,
 )
 from silkline.crawl.extract.kinds import PageKind
 from silkline.crawl.extract.measure import measure
@@ -21,7 +21,7 @@ from silkline.crawl.extract.pages import drop_before, find_page, marked_main
 from silkline.crawl.extract.posts import find_posts, keep_posts
 from silkline.crawl.extract.prose import find_article, narrowed
 from silkline.crawl.extract.titles import find_title, is_anchor
-from silkline.crawl.extract.tree import HEADINGS, Node, holds, is_inside
+from silkline.crawl.extract.tree import HEADINGS, Node, ancestors, holds, is_inside
 
 MIN_ITEMS = 4
 MIN_REPEATED = 200
@@ -30,7 +30,7 @@ MIN_ARTICLE = 0.6
 # What surely is an article is one whatever it leaves out, except for this many headings.
 MAX_LOST = 10
 # What is short, beside this many times its text, is a note on a page of links.
-MAX_BESIDE = 8
+TIMES_BESIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def whole_article(nodes: list[Node], title_at: int | None, *, may_lose: int) -> 
     page = marked_main(nodes)
     if prose < MIN_ARTICLE * page.good and marks < MIN_ARTICLE * page.marks - may_lose:
         return None
-    if is_short and text * MAX_BESIDE < page.text:
+    if is_short and text * TIMES_BESIDE < page.text:
         return None
     forget(nodes)
     return find_article(nodes, title_at)
@@ -107,7 +107,7 @@ def hide_consent(nodes: list[Node]) -> None:
         for node in nodes
         if (node.names or node.identity) and node.has_block and vocabulary.is_consent(node)
     ]
-    hide([node for node in parts if not holds(node, is_title)], nodes)
+    hide([node for node in parts if not holds(node, is_title)])
 
 
 def is_title(node: Node) -> bool:
@@ -120,15 +120,13 @@ def hide_noscript(nodes: list[Node]) -> None:
     body = nodes[0]
     if not parts or 2 * sum(node.text - node.links for node in parts) > body.text - body.links:
         return
-    hide(parts, nodes)
+    hide(parts)
 
 
-def hide(parts: list[Node], nodes: list[Node]) -> None:
+def hide(parts: list[Node]) -> None:
     for node in parts:
         node.is_hidden = node.is_junk = True
-        note_junk(node)
-    if parts:
-        measure([node for node in nodes if node.has_junk])
+    measure_above(parts)
 
 
 def is_of_manual(root: Node) -> bool:
@@ -155,10 +153,7 @@ def is_listing(nodes: list[Node]) -> bool:
 
 
 def is_in_article(node: Node) -> bool:
-    above = node.parent
-    while above is not None and above.tag != 'article':
-        above = above.parent
-    return above is not None
+    return any(one.tag == 'article' for one in ancestors(node))
 
 
 def drop_repeated(root: Node) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from silkline.crawl.extract.clutter import MOST
-from silkline.crawl.extract.tree import HEADINGS, Node, descendants, holds
+from silkline.crawl.extract.tree import HEADINGS, Node, ancestors, descendants, holds
 
 MIN_POSTS = 2
 MIN_DATED = 0.6
@@ -231,15 +231,6 @@ def keep_posts(posts: list[Post]) -> Node:
         elif not node.has_title and (is_in_post or is_after or not node.good):
             node.is_junk = True
     return region
-
-
-def ancestors(node: Node) -> list[Node]:
-    found: list[Node] = []
-    above = node.parent
-    while above is not None:
-        found.append(above)
-        above = above.parent
-    return found
 
 
 def show(node: Node) -> None:

@@ -6,7 +6,7 @@ Other pages are narrowed the same way, but only by a little: see `narrowed`.
 """
 
 from silkline.crawl.extract import vocabulary
-from silkline.crawl.extract.clutter import LITTLE, MOST, forget, note_junk
+from silkline.crawl.extract.clutter import LITTLE, MOST, forget
 from silkline.crawl.extract.measure import measure
 from silkline.crawl.extract.tree import HEADINGS, Node, is_inside
 
@@ -87,6 +87,13 @@ def mark_junk(nodes: list[Node], *, by_name: bool) -> None:
             node.is_junk = vocabulary.is_article_clutter(node)
         if node.is_junk:
             note_junk(parent)
+
+
+def note_junk(node: Node) -> None:
+    above: Node | None = node
+    while above is not None and not above.has_junk:
+        above.has_junk = True
+        above = above.parent
 
 
 def protect(node: Node) -> None:

@@ -115,6 +115,14 @@ def descendants(node: Node) -> Iterator[Node]:
         stack += reversed(one.elements)
 
 
+def ancestors(node: Node) -> Iterator[Node]:
+    """Iterate over the nodes around a node, from the inside out."""
+    above = node.parent
+    while above is not None:
+        yield above
+        above = above.parent
+
+
 def holds(node: Node, is_wanted: Callable[[Node], bool]) -> bool:
     return any(map(is_wanted, descendants(node)))
 
@@ -130,9 +138,7 @@ def is_inside(node: Node, region: Node) -> bool:
 
 def is_in_main(node: Node) -> bool:
     """Whether the page calls it a part of its main content, or of an article."""
-    above: Node | None = node
-    while above is not None:
-        if above.tag == 'main' or above.tag == 'article' or above.role == 'main':
-            return True
-        above = above.parent
-    return False
+    return any(
+        one.tag == 'main' or one.tag == 'article' or one.role == 'main'
+        for one in (node, *ancestors(node))
+    )
