@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from silkline.cli.arguments import add_scheme, use_ascii_hosts
+from silkline.cli.arguments import LIST_OPTIONS, add_scheme, read_options, use_ascii_hosts
+from tests.support.servers import ROOT
 from tests.support.user import User
 
 # Nothing listens there: a command that reached the network would exit with 3.
@@ -42,6 +43,28 @@ def test_every_url_of_a_job_is_sent_with_its_host_in_ascii() -> None:
         'scope': 'host',
     }
     assert use_ascii_hosts({'url': 7, 'urls': 'all'}) == {'url': 7, 'urls': 'all'}
+
+
+@pytest.mark.parametrize(
+    ('words', 'options'),
+    [
+        (['include=a,b'], {'include': ['a', 'b']}),
+        (['include=a', 'include=b,c'], {'include': ['a', 'b', 'c']}),
+        (['exclude=/[0-9]{1,3}/'], {'exclude': ['/[0-9]{1,3}/']}),
+        (['exclude=["a,b"]', 'exclude=2024'], {'exclude': ['a,b', '2024']}),
+        (['max_pages=3', 'max_pages=4', 'user_agent=a,b'], {'max_pages': 4, 'user_agent': 'a,b'}),
+    ],
+)
+def test_an_option_that_takes_a_list_may_be_repeated(
+    words: list[str], options: dict[str, object]
+) -> None:
+    assert read_options(words) == options
+
+
+def test_the_options_that_take_lists_are_those_of_the_queue() -> None:
+    rows = (ROOT / 'docs/reference/options.md').read_text().splitlines()
+
+    assert {row.split('`')[1] for row in rows if '| list of ' in row} == LIST_OPTIONS
 
 
 @pytest.mark.parametrize('typed', ['http://', 'https:///path', 'not a url', 'htp://a.example/', ''])

@@ -99,10 +99,61 @@ def test_a_url_without_a_scheme_is_enqueued_with_https(user: User) -> None:
     assert read_json(user, 'jobs', '--host', host)[0]['payload']['url'] == f'https://{host}'
 
 
+def test_links_are_chosen_by_options_of_their_own(user: User) -> None:
+    words = ('--depth', '2', '--pages', '7', '--scope', 'domain', '--exclude', 'x{1,2}')
+    job = enqueue(user, *words, '--include', '/a', '--include', '/b,c', '-o', 'exclude=y,z{1,2}')
+
+    payload = read_json(user, 'jobs', '--limit', '1')[0]['payload']
+    assert read_json(user, 'jobs', '--limit', '1')[0]['id'] == job
+    assert payload['max_depth'] == 2
+    assert payload['max_pages'] == 7
+    assert payload['scope'] == 'domain'
+    assert payload['include'] == ['/a', '/b,c']
+    # The option with its own name wins.
+    assert payload['exclude'] == ['x{1,2}']
+
+
+def test_a_list_of_urls_is_read_from_a_file_or_stdin(user: User) -> None:
+    host = f'{uuid4().hex}.example'
+    listed = f'# two pages\nhttps://{host}/a\n\n  {host}/b  \nhttps://{host}/a\n'
+    (user.directory / 'urls.txt').write_text(listed)
+    user.run('enqueue', '--urls', 'urls.txt')
+    user.run('enqueue', '--urls', '-', typed=listed)
+
+    payloads = [job['payload'] for job in read_json(user, 'jobs', '--host', host)]
+    assert [payload['strategy'] for payload in payloads] == ['list', 'list']
+    assert {tuple(payload['urls']) for payload in payloads} == {
+        (f'https://{host}/a', f'https://{host}/b')
+    }
+
+
+@pytest.mark.parametrize(
+    ('path', 'words', 'scope'),
+    [
+        ('/docs/start.html', (), 'prefix'),
+        ('/docs', (), 'prefix'),
+        ('/docs/', ('--scope', 'host'), 'host'),
+        ('/docs/', ('-o', 'scope=domain'), 'domain'),
+        ('/docs/', ('--include', '/blog/'), 'host'),
+        ('/docs/', ('--strategy', 'sitemap'), 'host'),
+        ('/index.html', (), 'host'),
+        ('/', (), 'host'),
+    ],
+)
+def test_a_start_url_with_a_path_is_crawled_from_there_down(
+    user: User, path: str, words: tuple[str, ...], scope: str
+) -> None:
+    host = f'{uuid4().hex}.example'
+    said = user.run('enqueue', f'https://{host}{path}', *words).stderr
+
+    assert read_json(user, 'jobs', '--host', host)[0]['payload']['scope'] == scope
+    below = f'silkline: crawling https://{host}/docs'
+    assert said.startswith(below) if scope == 'prefix' else said == ''
+
+
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        (['enqueue', 'javascript:alert(1)'], 'http:// or https://'),
         (['enqueue', 'https://a.example/', '-o', 'max_page=3'], '"max_page"'),
         (['enqueue', 'https://a.example/', '--kind', 'nope'], 'nope'),
         (['show', str(UUID(int=0))], str(UUID(int=0))),
@@ -123,6 +174,11 @@ def test_a_refusal_of_the_queue_is_printed_with_the_value_that_was_typed(
             ['enqueue', 'https://a.example/', '-o', 'nonsense'],
             "--option 'nonsense' is not of the form KEY=VALUE",
         ),
+        (['enqueue', 'javascript:alert(1)'], "'javascript:alert(1)' is not a URL: expected"),
+        (['enqueue'], 'expected a URL, or --urls FILE with a list of URLs'),
+        (['enqueue', 'https://a.example/', '--urls', '-'], 'expected a URL, or --urls FILE'),
+        (['enqueue', '--urls', '-'], '--urls - has no URLs: expected one per line'),
+        (['enqueue', '--urls', 'nowhere.txt'], '--urls nowhere.txt: No such file or directory'),
     ],
 )
 def test_an_invalid_option_exits_with_2(user: User, words: list[str], message: str) -> None:

@@ -71,6 +71,8 @@ EXCEPTIONS = {
     'silkline.__main__': {'silkline.cli'},
     # Applies the rules of a crawl to one URL: a second copy of them would drift.
     'silkline.cli.why_url': {'silkline.crawl.engine'},
+    # Says where a crawl with the scope `prefix` stays, by the same rule.
+    'silkline.cli.job_options': {'silkline.crawl.engine'},
     # The one place that offers the local stack.
     'silkline.cli.commands.local_stack': {'silkline_local'},
 }

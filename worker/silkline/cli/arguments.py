@@ -25,6 +25,10 @@ TOO_SHORT = re.compile(r'[0-9a-f-]{1,5}')
 SEARCHED_JOBS = 1000
 # If several jobs match, this many are listed.
 LISTED_JOBS = 10
+# The options of a crawl that are lists.
+LIST_OPTIONS = frozenset(('exclude', 'include', 'urls'))
+# Not the comma of a regular expression such as [0-9]{1,3}.
+LIST_COMMA = re.compile(r',(?![^{}]*\})')
 # A host, with or without a port and a path.
 WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
 
@@ -38,6 +42,13 @@ def add_scheme(url: str) -> str:
     full_url = f'{"http" if is_local else "https"}://{url}'
     typer.echo(f'silkline: using {full_url}', err=True)
     return full_url
+
+
+def check_url(url: str) -> None:
+    """Refuse what cannot be a URL of a site; the queue checks the rest."""
+    if not re.match(r'https?://[^/?#]', url, re.IGNORECASE):
+        raise SettingsError(f'{url!r} is not a URL: expected something like https://example.com')
+    check_port(url)
 
 
 def check_port(url: str) -> None:
@@ -91,7 +102,10 @@ def read_time(text: str, *, option: str) -> datetime:
 
 
 def read_options(words: list[str]) -> dict[str, object]:
-    """`KEY=VALUE`: the value is JSON if it parses as JSON, else text. No option takes null."""
+    """`KEY=VALUE`: the value is JSON if it parses as JSON, else text. No option takes null.
+
+    An option that takes a list may be repeated, and its text may have commas between the values.
+    """
     options: dict[str, object] = {}
     for word in words:
         name, sign, text = word.partition('=')
@@ -101,7 +115,11 @@ def read_options(words: list[str]) -> dict[str, object]:
             value = json.loads(text)
         except ValueError:
             value = None
-        options[name] = text if value is None else value
+        if name in LIST_OPTIONS:
+            values = value if isinstance(value, list) else LIST_COMMA.split(text)
+            options[name] = [*cast(list[object], options.get(name, [])), *cast(list[str], values)]
+        else:
+            options[name] = text if value is None else value
     return options
 
 

@@ -32,7 +32,6 @@ COMMAND_NAMES = {
     'p_user_id is': '--user is',
 }
 
-UrlArgument = Annotated[str, typer.Argument(metavar='URL', help='The URL to start from.')]
 JOB_HELP = 'A job id, at least its last six characters, or "last" for the newest job.'
 JobArgument = Annotated[str, typer.Argument(metavar='JOB', help=JOB_HELP)]
 AsJson = Annotated[bool, typer.Option('--json', help='Print JSON.')]

@@ -13,15 +13,24 @@ from silkline.cli.arguments import (
     LAST,
     STATUSES,
     add_scheme,
-    check_port,
     find_job_id,
-    read_options,
     read_statuses,
     read_time,
-    use_ascii_hosts,
+)
+from silkline.cli.job_options import (
+    AnyOption,
+    Depth,
+    Exclude,
+    Include,
+    Pages,
+    ScopeOption,
+    StartUrl,
+    StrategyOption,
+    Urls,
+    make_payload,
 )
 from silkline.cli.progress_bar import progress_display
-from silkline.cli.runtime import AsJson, JobArgument, UrlArgument, print_message, run
+from silkline.cli.runtime import AsJson, JobArgument, print_message, run
 from silkline.errors import ExitCode
 from silkline.settings import Project
 
@@ -33,27 +42,16 @@ commands = typer.Typer()
 
 @commands.command()
 def enqueue(
-    url: UrlArgument,
+    url: StartUrl = None,
     kind: Annotated[str, typer.Option(help='crawl, or a kind that a plugin adds.')] = 'crawl',
-    max_pages: Annotated[
-        int | None,
-        typer.Option('--max-pages', '--pages', help='Maximum number of pages to fetch.'),
-    ] = None,
-    max_depth: Annotated[
-        int | None, typer.Option(help='Maximum number of links from the start URL.')
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help='page, site, sitemap, list or llms_txt.')
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            '--option',
-            '-o',
-            metavar='KEY=VALUE',
-            help='Any other option (docs/reference/options.md).',
-        ),
-    ] = None,
+    urls: Urls = None,
+    pages: Pages = None,
+    depth: Depth = None,
+    scope: ScopeOption = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    strategy: StrategyOption = None,
+    option: AnyOption = None,
     priority: Annotated[
         int | None, typer.Option(help='Jobs with a higher priority run first.')
     ] = None,
@@ -77,20 +75,25 @@ def enqueue(
     as_json: AsJson = False,
 ) -> None:
     """Enqueue a crawl and print its job id."""
-    address = add_scheme(url)
-    payload: dict[str, object] = {'url': address}
-    for name, value in (('max_pages', max_pages), ('max_depth', max_depth), ('strategy', strategy)):
-        if value is not None:
-            payload[name] = value
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli import output, wording
 
-        check_port(address)
-        payload.update(read_options(option or []))
+        payload = make_payload(
+            url,
+            urls=urls,
+            pages=pages,
+            depth=depth,
+            scope=scope,
+            include=include,
+            exclude=exclude,
+            strategy=strategy,
+            option=option,
+            kind=kind,
+        )
         due = None if run_after is None else read_time(run_after, option='--run-after')
         job = await rpc.enqueue_crawl_job(
-            use_ascii_hosts(payload),
+            payload,
             kind=kind,
             # Without a key, a call that is retried could enqueue twice.
             idempotency_key=key or str(uuid4()),

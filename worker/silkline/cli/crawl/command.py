@@ -6,22 +6,27 @@ it is running, and the crawl (`run.py`). The stack keeps running afterwards: it 
 """
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from silkline.cli.arguments import (
-    add_scheme,
-    check_port,
-    read_networks,
-    read_options,
-    use_ascii_hosts,
-)
+from silkline.cli.arguments import read_networks
 from silkline.cli.commands.local_stack import start_stack
-from silkline.cli.runtime import AsJson, UrlArgument, exit_on_error, run
+from silkline.cli.job_options import (
+    AnyOption,
+    Depth,
+    Exclude,
+    Include,
+    Pages,
+    ScopeOption,
+    StartUrl,
+    StrategyOption,
+    Urls,
+    make_payload,
+)
+from silkline.cli.runtime import AsJson, exit_on_error, run
 from silkline.errors import ExitCode, SettingsError
 from silkline.settings import Project
 
@@ -33,20 +38,15 @@ commands = typer.Typer()
 
 @commands.command()
 def crawl(
-    url: UrlArgument,
-    pages: Annotated[
-        int | None,
-        typer.Option('--pages', '--max-pages', min=1, help='Maximum number of pages to fetch.'),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            '--option',
-            '-o',
-            metavar='KEY=VALUE',
-            help='Any crawl option (docs/reference/options.md).',
-        ),
-    ] = None,
+    url: StartUrl = None,
+    urls: Urls = None,
+    pages: Pages = None,
+    depth: Depth = None,
+    scope: ScopeOption = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    strategy: StrategyOption = None,
+    option: AnyOption = None,
     export: Annotated[
         Path | None,
         typer.Option(
@@ -66,26 +66,29 @@ def crawl(
     Starts the local stack and a worker if they are not running. Ctrl-C stops the crawl and keeps
     its pages.
     """
-    address = add_scheme(url)
     created: list[Path] = []
     with exit_on_error():
-        check_url(address)
         networks = read_networks(allow_network or [])
-        options = read_options(option or [])
+        payload = make_payload(
+            url,
+            urls=urls,
+            pages=pages,
+            depth=depth,
+            scope=scope,
+            include=include,
+            exclude=exclude,
+            strategy=strategy,
+            option=option,
+        )
         if export is not None:
-            check_export(export, address)
+            check_export(export, payload)
             created = create_directory(export)
 
     async def work(rpc: 'Rpc', project: Project) -> ExitCode:
         from silkline.cli.crawl.run import CrawlRun
 
-        payload: dict[str, object] = {
-            **({'max_pages': pages} if pages else {}),
-            **options,
-            'url': address,
-        }
         crawl_run = CrawlRun(rpc, project, allow_networks=networks)
-        return await crawl_run.run(use_ascii_hosts(payload), export, as_json=as_json)
+        return await crawl_run.run(payload, export, as_json=as_json)
 
     try:
         if not os.environ.get('SUPABASE_URL'):
@@ -95,19 +98,16 @@ def crawl(
         remove_empty(created)
 
 
-def check_url(url: str) -> None:
-    """Refuse what cannot be a URL of a site; the queue checks the rest."""
-    if not re.match(r'https?://[^/?#]', url, re.IGNORECASE):
-        raise SettingsError(f'{url!r} is not a URL: expected something like https://example.com')
-    check_port(url)
-
-
-def check_export(directory: Path, url: str) -> None:
+def check_export(directory: Path, payload: dict[str, object]) -> None:
     """Before the crawl, which may take an hour."""
     from silkline.cli.export.directory import check_directory
-    from silkline.crawl.urls import host_of, with_ascii_host
+    from silkline.crawl.urls import host_of
 
-    check_directory(directory, site=host_of(with_ascii_host(url)))
+    starts = cast(list[str], payload.get('urls') or [payload['url']])
+    hosts = {host_of(url) for url in starts}
+    # Only the queue knows the name of a list of several hosts.
+    if len(hosts) == 1:
+        check_directory(directory, site=hosts.pop())
 
 
 def create_directory(directory: Path) -> list[Path]:
