@@ -14,7 +14,6 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: .venv/.runtime ## Install silkline and the local stack into .venv
-	$(BIN)/pip install --quiet --no-deps --editable .
 
 install-dev: .venv/.dev .venv/.servers ## Install what the tests and checks need
 
@@ -48,10 +47,10 @@ test-supabase: .venv/.dev .venv/.servers ## Run the fidelity tests against the p
 	@: "$${SUPABASE_PUBLISHABLE_KEY:-$${SUPABASE_ANON_KEY:?or SUPABASE_PUBLISHABLE_KEY}}"
 	$(BIN)/python -m pytest tests/fidelity $(PYTEST)
 
-demo: .venv/.dev ## Crawl a small site on this machine and show its pages as Markdown
+demo: .venv/.runtime ## Crawl a small site on this machine and show its pages as Markdown
 	$(BIN)/python examples/demo/demo.py
 
-up: .venv/.dev ## Run the local stack, a stand-in for Supabase; Ctrl-C stops it
+up: .venv/.runtime ## Run the local stack, a stand-in for Supabase; Ctrl-C stops it
 	$(BIN)/silkline up
 
 bench-queue: .venv/.dev ## Measure the queue next to its peers (ARGS=--quick for less)
@@ -90,11 +89,12 @@ LOCK_OPTIONS := --universal --python-version 3.11 --upgrade --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header
 LOCK := pyproject.toml --extra local $(LOCK_OPTIONS)
 
-.venv/.runtime: requirements.lock
+# The package itself is installed, too: `silkline` is one of its entry points.
+.venv/.runtime: requirements.lock pyproject.toml
 	scripts/install-python.sh $(PYTHON) requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-# The package itself is installed, too: `silkline` is one of its entry points.
 .venv/.dev: requirements-dev.lock pyproject.toml
 	scripts/install-python.sh $(PYTHON) requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
