@@ -1,4 +1,4 @@
-"""`make demo`, as a user runs it after cloning the repository."""
+"""`make demo`, as a user runs it after cloning the repository, and what it installs."""
 
 import os
 import signal
@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from silkline.linux import processes
 from tests.support.servers import ROOT
@@ -88,3 +90,18 @@ def test_an_interrupted_demo_leaves_nothing_behind(directory: Path) -> None:
     assert code == 130, said
     assert list(directory.iterdir()) == []
     wait_until(lambda: processes_in(directory) == [], what='all processes to end')
+
+
+@pytest.mark.parametrize('target', ['demo', 'up', 'install'])
+def test_a_first_look_installs_no_development_tools(target: str) -> None:
+    planned = subprocess.run(
+        ['make', '--dry-run', '--always-make', target],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    assert 'requirements.lock' in planned
+    assert '--editable .' in planned
+    assert 'requirements-dev.lock' not in planned
