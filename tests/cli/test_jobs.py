@@ -335,3 +335,18 @@ def test_install_adds_the_migrations_and_overwrites_nothing(directory: Path) -> 
     (target / names[0]).unlink()
     assert '1 migration added' in user.run('install', str(directory)).stderr
     assert '0 migrations added' in user.run('install', str(directory)).stderr
+
+
+def test_install_says_how_to_apply_the_migrations(directory: Path) -> None:
+    user = User(directory)
+    target = directory / 'supabase/migrations'
+    target.mkdir(parents=True)
+    (target / '20200101000000_own.sql').write_text('select 1;')
+    first = user.run('install', str(directory)).stderr
+    second = user.run('install', str(directory)).stderr
+    (target / '29990101000000_own.sql').write_text('select 1;')
+    third = user.run('install', str(directory)).stderr
+
+    assert 'Next: supabase db push, if not done yet' in first
+    assert 'Next: supabase db push, if not done yet' in second
+    assert 'Next: supabase db push --include-all, if not done yet' in third

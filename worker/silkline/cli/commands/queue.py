@@ -71,7 +71,7 @@ def install(
 ) -> None:
     """Copy the queue's migrations into a Supabase project.
 
-    Apply them with `supabase db push`. Existing files are not overwritten.
+    Says how to apply them. Existing files are not overwritten.
     """
     from silkline.cli.wording import counted
 
@@ -86,16 +86,26 @@ def install(
     print_message(f'silkline: {counted(len(added), "migration")} added to {target}')
     for name in differing:
         print_message(f'  {name} exists with different contents and was not overwritten')
-    if added:
-        print_message('Next: supabase db push')
     if differing:
+        print_message(
+            'Remove these copies and run silkline install again, unless you changed them on purpose'
+        )
         raise typer.Exit(ExitCode.REFUSED)
+    print_message(f'Next: {push_command(target)}, if not done yet; then silkline doctor')
 
 
 @commands.command()
 def migrations() -> None:
     """Print the path of the queue's migrations."""
     typer.echo(migrations_directory())
+
+
+def push_command(target: Path) -> str:
+    """How to apply the migrations: the CLI refuses those older than the last one applied."""
+    ours = {path.name for path in migrations_directory().glob('*.sql')}
+    others = {path.name for path in target.glob('[0-9]*_*.sql')} - ours
+    is_older = bool(others) and min(ours) < max(others)
+    return 'supabase db push --include-all' if is_older else 'supabase db push'
 
 
 def copy_migrations(source: Path, target: Path) -> tuple[list[str], list[str]]:
