@@ -31,7 +31,7 @@ def test_help_says_how_to_install_the_queue() -> None:
 def test_help_lists_crawl_and_pages_first_and_cuts_no_sentence() -> None:
     commands = silkline('--help').partition('Commands:\n')[2].splitlines()
 
-    assert [line.split()[0] for line in commands[:2]] == ['crawl', 'pages']
+    assert [line.split()[0] for line in commands[:4]] == ['crawl', 'scrape', 'map', 'pages']
     assert not [line for line in commands if line.endswith('...')], 'a sentence is cut off'
 
 

@@ -33,6 +33,10 @@ LIST_COMMA = re.compile(r',(?![^{}]*\})')
 WITHOUT_SCHEME = re.compile(r'([\w.-]+)(:\d+)?([/?#].*)?$')
 
 
+def is_bare_host(url: str) -> bool:
+    return WITHOUT_SCHEME.match(url) is not None
+
+
 def add_scheme(url: str) -> str:
     """Complete a URL without a scheme: https, or http for localhost and IP addresses."""
     match = WITHOUT_SCHEME.match(url)

@@ -55,6 +55,15 @@ AnyOption = Annotated[
     typer.Option('--option', '-o', metavar='KEY=VALUE', help='Any other option of a job.'),
 ]
 
+AllowNetwork = Annotated[
+    list[str] | None,
+    typer.Option(
+        '--allow-network',
+        metavar='CIDR',
+        help='A private network that the crawl may reach, e.g. 127.0.0.0/8.',
+    ),
+]
+
 
 def make_payload(
     url: str | None,
@@ -88,10 +97,16 @@ def make_payload(
     elif urls is not None:
         payload |= {'strategy': 'list', 'urls': read_urls(urls)}
     payload = use_ascii_hosts(payload)
-    if kind == 'crawl' and (place := place_below(payload)) is not None:
-        payload['scope'] = 'prefix'
-        print_message(f'silkline: crawling {place} and below; --scope host crawls the whole site')
-    return payload
+    return stay_below(payload) if kind == 'crawl' else payload
+
+
+def stay_below(payload: dict[str, object]) -> dict[str, object]:
+    """The payload with the scope `prefix` if the user started below the top and chose no scope."""
+    place = place_below(payload)
+    if place is None:
+        return payload
+    print_message(f'silkline: crawling {place} and below; --scope host crawls the whole site')
+    return {**payload, 'scope': 'prefix'}
 
 
 def read_urls(name: str) -> list[str]:

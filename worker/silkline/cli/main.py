@@ -13,6 +13,7 @@ import typer
 from silkline import __version__
 from silkline.cli.commands import job_control, jobs, local_stack, pages, plugins, queue, worker
 from silkline.cli.crawl import command as crawl
+from silkline.cli.scrape import command as scrape
 from silkline.errors import ExitCode
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
 
 # In the order of the help: what a newcomer needs comes first.
 app.add_typer(crawl.commands)
+app.add_typer(scrape.commands)
 app.add_typer(pages.commands)
 app.add_typer(jobs.commands)
 app.add_typer(job_control.commands)

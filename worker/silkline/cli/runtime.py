@@ -60,6 +60,16 @@ def ask(work: 'Callable[[Rpc, Project], Coroutine[Any, Any, T]]') -> T:
             raise typer.Exit(ExitCode.INTERRUPTED) from error
 
 
+def run_here(work: Coroutine[Any, Any, T]) -> T:
+    """Run without a connection to the API. Ctrl-C ends it."""
+    import asyncio
+
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt as error:
+        raise typer.Exit(ExitCode.INTERRUPTED) from error
+
+
 @contextmanager
 def exit_on_error() -> Generator[None]:
     """Print a `SilklineError` as one message and exit with its code."""

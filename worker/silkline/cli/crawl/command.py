@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from silkline.cli.arguments import read_networks
+from silkline.cli.arguments import is_bare_host, read_networks
 from silkline.cli.commands.local_stack import start_stack
 from silkline.cli.job_options import (
+    AllowNetwork,
     AnyOption,
     Depth,
     Exclude,
@@ -26,7 +27,7 @@ from silkline.cli.job_options import (
     Urls,
     make_payload,
 )
-from silkline.cli.runtime import AsJson, exit_on_error, run
+from silkline.cli.runtime import AsJson, exit_on_error, run, run_here
 from silkline.errors import ExitCode, SettingsError
 from silkline.settings import Project
 
@@ -53,12 +54,7 @@ def crawl(
             metavar='DIR', help='Write one Markdown file per page to DIR.', show_default=False
         ),
     ] = None,
-    allow_network: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar='CIDR', help='A private network that the crawl may reach, e.g. 127.0.0.0/8.'
-        ),
-    ] = None,
+    allow_network: AllowNetwork = None,
     as_json: AsJson = False,
 ) -> None:
     """Crawl a site on this machine and print a summary.
@@ -70,7 +66,7 @@ def crawl(
     with exit_on_error():
         networks = read_networks(allow_network or [])
         payload = make_payload(
-            url,
+            None if url is None else ask_scheme(url, option or [], networks),
             urls=urls,
             pages=pages,
             depth=depth,
@@ -96,6 +92,15 @@ def crawl(
         run(work)
     finally:
         remove_empty(created)
+
+
+def ask_scheme(url: str, options: list[str], networks: tuple[str, ...]) -> str:
+    """The URL with the scheme that its host speaks, unless another fetcher will be asked."""
+    if not is_bare_host(url) or any(option.startswith('fetcher=') for option in options):
+        return url
+    from silkline.cli.scrape.scheme import find_scheme
+
+    return run_here(find_scheme(url, allow_networks=networks))
 
 
 def check_export(directory: Path, payload: dict[str, object]) -> None:
