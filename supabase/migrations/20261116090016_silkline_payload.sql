@@ -92,8 +92,15 @@ values
     'Fetch only URLs that match one of these regular expressions.'),
   ('crawl', 'exclude', 'texts', 0, 100, null, '[]',
     'Fetch no URL that matches one of these regular expressions.'),
-  ('crawl', 'fetcher', 'text', 1, 40, null, '"http"',
-    'What fetches pages: http, browser, or the name of a plugin.'),
+  ('crawl', 'fetcher', 'text', 1, 40, null, '"auto"',
+    'What fetches pages: http, browser, auto (http, and a browser where scripts draw the page), or '
+    'the name of a plugin.'),
+  ('crawl', 'wait_for', 'text', 1, 500, null, null,
+    'A CSS selector that a rendered page must match before it is read, within timeout_seconds.'),
+  ('crawl', 'wait_seconds', 'number', 0, 30, null, '0',
+    'How long a rendered page is left to its scripts before it is read.'),
+  ('crawl', 'scroll', 'boolean', null, null, null, 'false',
+    'Scroll a rendered page to its end while it grows, before it is read.'),
   ('crawl', 'extractor', 'text', 1, 40, null, '"default"',
     'What turns HTML into Markdown: default, or the name of a plugin.'),
   ('crawl', 'markdown', 'text', null, null, '{main,full,none}', '"main"',
@@ -681,7 +688,7 @@ begin
           where known.kind = 'crawl'
         )
       )
-      when checked.is_fetcher_null then 'Use http, browser, or the name of a plugin.'
+      when checked.is_fetcher_null then 'Use auto, http, browser, or the name of a plugin.'
     end
   into v_first
   from (

@@ -481,7 +481,7 @@ from (
 ) as bad (payload, message, claim);
 select is(
   pg_temp.hint($$'{"url": "https://example.com/", "fetcher": "null"}'$$),
-  'Use http, browser, or the name of a plugin.',
+  'Use auto, http, browser, or the name of a plugin.',
   'the hint names the fetchers'
 );
 select is(

@@ -19,7 +19,7 @@ from tests.support.servers import ROOT
 PACKAGES = {'silkline': ROOT / 'worker/silkline', 'silkline_local': ROOT / 'local/silkline_local'}
 
 # The modules that are in no room, because every room may import them.
-LEAVES = {'errors', 'framing', 'linux', 'plugins', 'protocol', 'settings'}
+LEAVES = {'browser', 'errors', 'framing', 'linux', 'plugins', 'protocol', 'settings'}
 CRAWL_LEAVES = {
     'charsets',
     'fetched',

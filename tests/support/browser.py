@@ -1,6 +1,5 @@
 """A browser that tests can show pages in, and the processes it consists of."""
 
-import importlib.util
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,21 +8,15 @@ from typing import Any
 
 import pytest
 
+from silkline.browser import find_browser
 from silkline.crawl.fetchers.browser import BrowserFetcher
-from silkline.crawl.fetchers.chromium import BrowserMissing, find_chromium
 from silkline.linux import descendants, processes
 from tests.support.egress import MEGABYTE, egress
 from tests.support.raw_site import RawSite, answer, raw_site
 
 
 def why_not() -> str:
-    if importlib.util.find_spec('playwright') is None:
-        return "no Playwright: pip install 'silkline[browser]'"
-    try:
-        find_chromium('')
-    except BrowserMissing as error:
-        return str(error)
-    return ''
+    return find_browser().problem
 
 
 def html(text: str, *, status: str = '200 OK') -> bytes:

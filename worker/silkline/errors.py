@@ -10,6 +10,7 @@ SilklineError                  one sentence for the user; commands print it and 
 │   └── FrameMalformed
 ├── CannotStart                a runner could not be started (supervisor/process.py)
 ├── CrawlError                 a job asks for what this worker does not have (crawl/options.py)
+│   └── BrowserMissing         it needs a browser (crawl/fetchers/chromium.py)
 ├── EgressError                a request got no usable response (crawl/responses.py)
 │   ├── Refused                the rules of the egress forbid it
 │   ├── NoResponse             the server did not answer, or not in HTTP

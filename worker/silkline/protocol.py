@@ -175,6 +175,9 @@ class Start(Struct, frozen=True, kw_only=True, tag='start'):
     allow_networks: list[str] = field(default_factory=list[str])
     # Whether plugins are installed: looking for them takes a tenth of a runner's start-up.
     has_plugins: bool = True
+    # Whether a second runner of this lease could render pages; it gets the URLs in `tasks`.
+    can_render: bool = False
+    tasks: list[Task] = field(default_factory=list[Task])
 
 
 class Tasks(Struct, frozen=True, kw_only=True, tag='tasks'):
@@ -301,10 +304,12 @@ class Done(Struct, frozen=True, kw_only=True, tag='done'):
     """The last message: everything was sent, and the process exits."""
 
     # drained: complete the job. pause, stop: the command was obeyed, release the job. later: the
-    # site asked for a pause, release the job until `after_seconds` have passed.
-    reason: Literal['drained', 'pause', 'stop', 'later']
+    # site asked for a pause, release the job until `after_seconds` have passed. render: scripts
+    # draw its pages, start a runner with a browser on `tasks`, which are leased and have not ended.
+    reason: Literal['drained', 'pause', 'stop', 'later', 'render']
     result: dict[str, Any] = field(default_factory=dict[str, Any])
     after_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
+    tasks: Annotated[list[Task], Meta(max_length=5000)] = []
 
     def __post_init__(self) -> None:
         if (self.reason == 'later') != (self.after_seconds is not None):

@@ -77,7 +77,7 @@ def test_a_page_records_what_it_was_made_with() -> None:
     reader = make_reader(hooks=PageHooks([('a', Nothing()), ('b', NothingTwo())]))
     assert page_of('<p>x', reader).metadata['made_with'] == reader.made_with
     assert reader.made_with == (
-        'fetcher=http markdown=main links=inline max_markdown_chars=5000000'
+        'fetcher=auto markdown=main links=inline max_markdown_chars=5000000'
         f' extractor=silkline/{EXTRACTOR_VERSION} urls=1 hook=a hook=b/2'
     )
     markdown = read(reader, response('# x', {'Content-Type': 'text/markdown'})).page

@@ -341,10 +341,10 @@ def test_a_page_that_a_browser_has_shown_does_not_ask_for_one() -> None:
         needs_browser=True,
         warnings=('needs_browser', 'nothing_kept'),
     )
-    shown = quality_as_fetched(quality, fetcher='browser')
+    shown = quality_as_fetched(quality, is_rendered=True)
     assert shown is not None
     assert (shown.needs_browser, shown.warnings) == (False, ('nothing_kept',))
-    assert quality_as_fetched(quality, fetcher='http') == quality
+    assert quality_as_fetched(quality, is_rendered=False) == quality
 
 
 OTHER_OPTIONS = [{'links': 'none'}, {'links': 'references'}, {'max_markdown_chars': 2000}]

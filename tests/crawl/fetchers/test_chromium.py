@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from silkline.crawl.fetchers.browser import BrowserFetcher
-from silkline.crawl.fetchers.chromium import BrowserMissing, find_chromium
+from silkline.crawl.fetchers.chromium import BrowserMissing
 from tests.support.browser import (
     needs_browser,
     processes_below,
@@ -45,8 +45,9 @@ def test_without_chromium_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv('PATH', '/nowhere')
+    monkeypatch.setenv('PLAYWRIGHT_BROWSERS_PATH', '/nowhere')
     with pytest.raises(BrowserMissing, match='apt-get install chromium'):
-        find_chromium('/no/such/program')
+        open_fetcher()
 
 
 def test_without_playwright_the_error_says_what_to_install() -> None:

@@ -36,6 +36,8 @@ class Fetched:
     unfetched: bool = False
     # Equal for pages with the same content, which reveals traps.
     fingerprint: int | None = None
+    # Scripts draw the page, and this process has no browser: a runner that has one fetches it.
+    needs_browser: bool = False
     # How long the request took: a sign of the host's load.
     seconds: float = 0.0
 

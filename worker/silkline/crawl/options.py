@@ -60,7 +60,11 @@ class CrawlOptions(msgspec.Struct, frozen=True, kw_only=True):
     scope: Literal['host', 'domain', 'prefix'] = 'host'
     include: list[str] = []
     exclude: list[str] = []
-    fetcher: str = 'http'
+    fetcher: str = 'auto'
+    # For pages that a browser renders: what to wait for before the page is read.
+    wait_for: str | None = None
+    wait_seconds: float = 0.0
+    scroll: bool = False
     extractor: str = 'default'
     markdown: Literal['main', 'full', 'none'] = 'main'
     links: LinkStyle = 'inline'

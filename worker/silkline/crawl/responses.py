@@ -16,7 +16,9 @@ from typing import Literal
 
 from silkline.errors import SilklineError
 
-NoResponseKind = Literal['dns_unknown', 'dns', 'connect', 'timeout', 'closed', 'tls', 'protocol']
+NoResponseKind = Literal[
+    'dns_unknown', 'dns', 'connect', 'timeout', 'closed', 'tls', 'protocol', 'render'
+]
 
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
@@ -34,6 +36,8 @@ class Response:
     # From the start of the request, including DNS lookup and connecting.
     seconds: float
     first_byte_seconds: float
+    # Whether the body is what a browser shows, after the scripts of the page have run.
+    is_rendered: bool = False
 
 
 class EgressError(SilklineError):

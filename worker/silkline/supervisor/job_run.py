@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -17,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from silkline import protocol
+from silkline.browser import find_browser
 from silkline.errors import ApiRefused, ApiUnavailable
 from silkline.plugins import GROUP
 from silkline.protocol import Command
@@ -115,20 +117,43 @@ class JobRun:
         await self._end(outcome)
 
     async def _crawl(self) -> Outcome:
+        """Run it without a browser, and go on with one if scripts draw its pages."""
+        outcome = await self._run_process(self._start())
+        if outcome.done is None or outcome.done.reason != 'render':
+            return outcome
+        if self._runner_command() != 'continue':
+            return replace(outcome, done=protocol.Done(reason='pause'))
+        logger.info('job %s: scripts draw its pages, going on with a browser', self.job.id)
+        self._begun.clear()
+        start = self._start(after_seconds=outcome.running_seconds, tasks=outcome.done.tasks)
+        rendered = await self._run_process(start)
+        return replace(rendered, running_seconds=outcome.running_seconds + rendered.running_seconds)
+
+    async def _run_process(self, start: protocol.Start) -> Outcome:
         async with (
-            Runner(self._start(), spare=self._spare) as runner,
+            Runner(start, spare=self._spare) as runner,
             side_tasks(self._keep_saving(runner), self._pass_commands_on(runner)),
         ):
             async for message in runner.messages():
                 await self._take(message)
             return await runner.wait()
 
-    def _start(self) -> protocol.Start:
+    def _start(
+        self, *, after_seconds: float = 0.0, tasks: list[protocol.Task] | None = None
+    ) -> protocol.Start:
+        """The job; with `tasks`, for a runner that renders what the first one has left."""
+        payload = self.job.payload
         return protocol.Start(
             job_id=self.job.id,
             kind=self.job.kind,
-            payload=self.job.payload,
-            limits=limits_for(self.job.payload, running_seconds=self.job.running_seconds),
+            payload=payload,
+            limits=limits_for(
+                payload,
+                running_seconds=self.job.running_seconds + after_seconds,
+                has_browser=tasks is not None or payload.get('fetcher') == 'browser',
+            ),
+            can_render=can_render(),
+            tasks=tasks or [],
             allow_networks=list(self._allow_networks),
             has_plugins=has_plugins(),
         )
@@ -316,10 +341,18 @@ def has_plugins() -> bool:
     return bool(entry_points(group=GROUP))
 
 
-def limits_for(payload: Mapping[str, Any], *, running_seconds: float = 0.0) -> protocol.Limits:
+@cache
+def can_render() -> bool:
+    """Whether this machine has a browser; also looked up once."""
+    return not find_browser().problem
+
+
+def limits_for(
+    payload: Mapping[str, Any], *, running_seconds: float = 0.0, has_browser: bool = False
+) -> protocol.Limits:
     # The time of earlier attempts counts; at least a second is left to end in good order.
     seconds = float(payload.get('max_seconds') or 3600) - running_seconds
     limits = protocol.Limits(wall_seconds=max(seconds, 1.0))
-    if payload.get('fetcher') == 'browser':
+    if has_browser:
         return msgspec.structs.replace(limits, **BROWSER_LIMITS)
     return limits

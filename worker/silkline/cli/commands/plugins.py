@@ -15,7 +15,7 @@ commands = typer.Typer()
 
 @commands.command()
 def plugins(as_json: AsJson = False) -> None:
-    """List installed plugins and whether each one loads.
+    """List installed plugins and whether each one loads, and whether this machine can render pages.
 
     Exits with 1 if one does not load. Workers run without such a plugin.
     """
@@ -26,8 +26,19 @@ def plugins(as_json: AsJson = False) -> None:
         print_json(found)
     else:
         print_plugins(found)
+        print_message(rendering())
     if any(plugin.error for plugin in found):
         raise typer.Exit(ExitCode.REFUSED)
+
+
+def rendering() -> str:
+    """Whether this machine can render pages, in a sentence."""
+    from silkline.browser import find_browser
+
+    browser = find_browser()
+    if browser.problem:
+        return f'this machine cannot render pages: {browser.problem}'
+    return f'this machine can render pages: {browser.program}'
 
 
 def print_json(found: 'list[InstalledPlugin]') -> None:

@@ -124,7 +124,7 @@ class PageReader:
             markdown=facts.markdown,
             links=links,
             metadata=metadata_of(facts, charset, canonical=canonical),
-            quality=quality_as_fetched(facts.quality, fetcher=options.fetcher),
+            quality=quality_as_fetched(facts.quality, is_rendered=response.is_rendered),
         )
         return self._page(
             response,
@@ -272,10 +272,10 @@ def metadata_of(facts: Facts, charset: str, *, canonical: str | None) -> dict[st
 
 
 def quality_as_fetched(
-    quality: protocol.Quality | None, *, fetcher: str
+    quality: protocol.Quality | None, *, is_rendered: bool
 ) -> protocol.Quality | None:
     """Without `needs_browser` if a browser has shown the page: there is no more to it."""
-    if quality is None or not quality.needs_browser or fetcher != 'browser':
+    if quality is None or not quality.needs_browser or not is_rendered:
         return quality
     warnings = tuple(kind for kind in quality.warnings if kind != 'needs_browser')
     return msgspec.structs.replace(quality, needs_browser=False, warnings=warnings)

@@ -44,8 +44,10 @@ def complete_page(
     visible = text if page.markdown is None else f'{page.title}\n{page.markdown}'
     page.content_hash = hashlib.sha256(visible.encode('utf-8', 'replace')).hexdigest()
     page.http_status = response.status
-    page.etag = validator(response, 'ETag')
-    page.last_modified = validator(response, 'Last-Modified')
+    # Of a page that scripts draw, they describe the shell: what it shows may change without them.
+    if not response.is_rendered and not (page.quality and page.quality.needs_browser):
+        page.etag = validator(response, 'ETag')
+        page.last_modified = validator(response, 'Last-Modified')
     page.extractor = extractor
     page.extractor_version = extractor_version
 

@@ -7,7 +7,7 @@ are where they are needed: each one delays the first page.
 
 import gc
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from silkline import __version__, protocol
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from silkline.crawl.documents.job_kinds import PluginJobKind
     from silkline.crawl.engine.strategies import Strategy
     from silkline.crawl.fetched import Fetcher
-    from silkline.crawl.fetchers.http import DocumentReader, FetchUrl
+    from silkline.crawl.fetchers.browser import Waits
+    from silkline.crawl.fetchers.http import DocumentReader, FetchUrl, Render
     from silkline.crawl.net.egress import Egress
 
 # The name of this crawler in robots.txt.
@@ -63,6 +64,7 @@ async def run_job(channel: protocol.Channel, start: protocol.Start) -> protocol.
             strategy,
             options,
             first_url=starts[0],
+            handed_over=start.tasks,
         )
         collect_garbage_rarely()
         return await crawl.run(kind.result if kind else dict)
@@ -121,8 +123,50 @@ async def fetcher_for(
         )
     except ValueError as error:
         raise CrawlError(str(error)) from error
-    async with egress, open_fetch_url(options, egress) as fetch_url:
-        yield HttpFetcher(fetch_url, reader, options), egress
+    async with egress:
+        if options.fetcher == 'auto':
+            async with open_render(start, options, egress, channel) as render:
+                yield (
+                    HttpFetcher(
+                        egress.fetch,
+                        reader,
+                        options,
+                        render=render,
+                        leaves_scripted_pages=start.can_render and not start.limits.processes,
+                    ),
+                    egress,
+                )
+        else:
+            async with open_fetch_url(options, egress) as fetch_url:
+                yield HttpFetcher(fetch_url, reader, options), egress
+
+
+@asynccontextmanager
+async def open_render(
+    start: protocol.Start, options: CrawlOptions, egress: 'Egress', channel: protocol.Channel
+) -> 'AsyncGenerator[Render | None]':
+    """A browser for the pages that scripts draw, if this runner may have one."""
+    if not start.limits.processes:
+        yield None
+        return
+    from silkline.crawl.fetchers.browser import BrowserFetcher, BrowserMissing
+
+    async with AsyncExitStack() as stack:
+        try:
+            browser = await stack.enter_async_context(
+                BrowserFetcher(egress, waits=waits_of(options))
+            )
+        except BrowserMissing as error:
+            await channel.send(protocol.Log(level='warning', message=str(error)))
+            yield None
+        else:
+            yield browser.render
+
+
+def waits_of(options: CrawlOptions) -> 'Waits':
+    from silkline.crawl.fetchers.browser import Waits
+
+    return Waits(selector=options.wait_for, seconds=options.wait_seconds, scrolls=options.scroll)
 
 
 @asynccontextmanager
@@ -131,10 +175,10 @@ async def open_fetch_url(options: CrawlOptions, egress: 'Egress') -> 'AsyncGener
     if options.fetcher == 'http':
         yield egress.fetch
     elif options.fetcher == 'browser':
-        from silkline.crawl.fetchers.browser import open_browser
+        from silkline.crawl.fetchers.browser import BrowserFetcher
 
-        async with open_browser(egress) as fetch_url:
-            yield fetch_url
+        async with BrowserFetcher(egress, waits=waits_of(options)) as browser:
+            yield browser.fetch
     else:
         from silkline.crawl.fetchers.plugin import open_fetcher
 

@@ -8,7 +8,7 @@ drained. Fetching is left to a `Fetcher`, the meaning of its outcome to `visits.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -39,7 +39,7 @@ LATER_SECONDS = 120.0
 # Answers in a row with no task, nothing pending and not drained; then the job fails and restarts.
 MAX_INCONSISTENT_ANSWERS = 5
 
-Reason = Literal['drained', 'pause', 'stop', 'later']
+Reason = Literal['drained', 'pause', 'stop', 'later', 'render']
 
 
 class CrawlLoop:
@@ -55,6 +55,7 @@ class CrawlLoop:
         options: CrawlOptions,
         *,
         first_url: str,
+        handed_over: Sequence[protocol.Task] = (),
     ) -> None:
         self.channel = channel
         self.visits = visits
@@ -75,6 +76,8 @@ class CrawlLoop:
         self.changed = asyncio.Event()
         # Leased URLs that wait while the job is paused or stopping; after a resume they go on.
         self._deferred: list[protocol.Task] = []
+        # Leased URLs that an earlier runner of this lease has left, because it had no browser.
+        self._handed_over = handed_over
         self._preparing: set[asyncio.Task[None]] = set()
         self._ended = 0
         # How many of the ended URLs the database has confirmed.
@@ -98,6 +101,7 @@ class CrawlLoop:
             reason=reason,
             result=dict(result()),
             after_seconds=int(min(max(seconds, 1), 86_400)) if reason == 'later' else None,
+            tasks=self._open_tasks() if reason == 'render' else [],
         )
 
     # Leasing
@@ -105,6 +109,8 @@ class CrawlLoop:
     async def _begin(self) -> None:
         """Send the start URLs; for sitemaps, after the robots.txt that may name them."""
         first = self.hosts[host_of(self.first_url)]
+        for task in self._handed_over:
+            self.hosts.put(task)
         if self.options.strategy == 'sitemap':
             await self._ask(0)
             while not first.is_ready:
@@ -122,6 +128,9 @@ class CrawlLoop:
                 if (reason := await self._wind_down()) is not None:
                     return reason, 0.0
                 continue
+            if self.visits.for_browser:
+                await self._close_open()
+                return 'render', 0.0
             self.changed.clear()
             answer = await self._ask(self._ahead - self._held)
             if answer.drained and not self._held:
@@ -187,7 +196,7 @@ class CrawlLoop:
         asked_at = clock()
         more_at = asked_at + seconds_to_more(answer)
         low = self._ahead // 2
-        while not self.channel.leaving.is_set():
+        while not self.channel.leaving.is_set() and not self.visits.for_browser:
             now = clock()
             waited_seconds = now - asked_at
             has_more = self.frontier.has_new_urls or more_at <= now
@@ -244,10 +253,7 @@ class CrawlLoop:
 
     async def _wind_down(self) -> Literal['pause', 'stop'] | None:
         """Finish what is open and leave the rest; None if the user has resumed the job."""
-        self._deferred += self.hosts.drop_queued()
-        while self.hosts.open:
-            self.changed.clear()
-            await self.changed.wait()
+        await self._close_open()
         # The answer may bring another command: after a resume the crawl goes on.
         await self.channel.want_tasks(protocol.WantTasks(count=0))
         if self.channel.command in ('pause', 'stop'):
@@ -256,6 +262,18 @@ class CrawlLoop:
         for task in aside:
             self.hosts.put(task)
         return None
+
+    async def _close_open(self) -> None:
+        """Finish what is being fetched, and put everything else aside."""
+        self._deferred += self.hosts.drop_queued()
+        while self.hosts.open:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def _open_tasks(self) -> list[protocol.Task]:
+        """The URLs that are leased and have not ended, for the next runner of this lease."""
+        unchanged = (task for task, _ in self.visits.unchanged.values())
+        return [*self.visits.for_browser, *self._deferred, *unchanged]
 
     async def _share_backoffs(self) -> None:
         """Tell later crawls how long each host must still be left alone."""

@@ -46,6 +46,8 @@ class Visits:
         self._options = options
         # Pages that have not changed, which end when their stored links have arrived.
         self.unchanged: dict[UUID, tuple[protocol.Task, Fetched]] = {}
+        # Pages that scripts draw, for a runner that has a browser.
+        self.for_browser: list[protocol.Task] = []
         self._refused: dict[UUID, int] = {}
 
     async def visit(self, host: Host, task: protocol.Task) -> None:
@@ -84,12 +86,15 @@ class Visits:
         self, host: Host, task: protocol.Task, fetched: Fetched, started_at: float
     ) -> None:
         # The time a browser needs to render a page says nothing about the host.
-        seconds = fetched.seconds if self._options.fetcher == 'http' else 0.0
+        seconds = fetched.seconds if self._options.fetcher in ('auto', 'http') else 0.0
         has_answered = fetched.http_status is not None
         if has_answered and host.record_success(seconds, started_at=started_at):
             await self._channel.send(
                 protocol.HostFact(host=host.name, backoff_seconds=0, error_streak=0)
             )
+        if fetched.needs_browser:
+            self.for_browser.append(task)
+            return
         if fetched.redirect is not None:
             await self._frontier.redirect(task, fetched, fetched.redirect)
             return

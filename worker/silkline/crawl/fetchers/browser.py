@@ -8,22 +8,18 @@ its own.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from silkline.crawl.fetchers.chromium import BrowserMissing, Chromium
 from silkline.crawl.fetchers.proxy import Proxy
-from silkline.crawl.fetchers.rendering import Rendering
+from silkline.crawl.fetchers.rendering import Rendering, Waits
 from silkline.crawl.net.egress import Egress, Wants
 from silkline.crawl.responses import NoResponse, Response
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ['BrowserFetcher', 'BrowserMissing', 'open_browser']
+__all__ = ['BrowserFetcher', 'BrowserMissing', 'Waits']
 
 PAGES_PER_BROWSER = 100
 TABS = 4
@@ -32,20 +28,19 @@ TRAFFIC_BYTES = 64 * 1024 * 1024
 HTML = frozenset(('text/html', 'application/xhtml+xml'))
 
 
-@asynccontextmanager
-async def open_browser(egress: Egress) -> 'AsyncGenerator[Callable[..., Any]]':
-    """A function that fetches and renders; raises `BrowserMissing` before the first page."""
-    async with BrowserFetcher(egress) as fetcher:
-        yield fetcher.fetch
-
-
 class BrowserFetcher:
     """Fetches and renders, at most `tabs` pages at a time; an async context manager."""
 
     def __init__(
-        self, egress: Egress, *, pages_per_browser: int = PAGES_PER_BROWSER, tabs: int = TABS
+        self,
+        egress: Egress,
+        *,
+        waits: Waits | None = None,
+        pages_per_browser: int = PAGES_PER_BROWSER,
+        tabs: int = TABS,
     ) -> None:
         self._egress = egress
+        self._waits = waits or Waits()
         self._proxy = Proxy(egress)
         self._pages_per_browser = pages_per_browser
         self._tabs = asyncio.Semaphore(tabs)
@@ -101,12 +96,21 @@ class BrowserFetcher:
             rendered = await self._render(response, max_bytes, left_seconds)
             return replace(rendered, seconds=time.monotonic() - started_at)
 
+    async def render(
+        self, response: Response, *, max_bytes: int, timeout_seconds: float
+    ) -> Response:
+        """A page that was fetched already, as its scripts leave it."""
+        async with self._tabs:
+            return await self._render(response, max_bytes, timeout_seconds)
+
     async def _render(self, response: Response, max_bytes: int, seconds: float) -> Response:
         from playwright.async_api import Error
 
+        # What the job asks to wait for is not part of the timeout of a request.
+        seconds += self._waits.seconds
         chromium = await self._lease()
         session = self._proxy.open_session(max_bytes=TRAFFIC_BYTES)
-        rendering = Rendering(response, max_bytes)
+        rendering = Rendering(response, max_bytes, self._waits)
         try:
             async with asyncio.timeout(seconds):
                 return await rendering.run(chromium, session, seconds)

@@ -7,9 +7,9 @@ is any Chromium or Chrome that the machine has.
 import asyncio
 import contextlib
 import os
-import shutil
 from typing import TYPE_CHECKING
 
+from silkline.browser import find_browser
 from silkline.crawl.fetchers.proxy import ProxySession
 from silkline.crawl.options import CrawlError
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LAUNCH_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
-NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome')
 FLAGS = (
     # Chromium resolves no name itself, not even by prefetching; the proxy is an address.
     '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1',
@@ -60,12 +59,10 @@ class Chromium:
 
     @classmethod
     async def launch(cls, proxy_url: str, *, user_agent: str) -> 'Chromium':
-        try:
-            from playwright.async_api import Error, async_playwright
-        except ImportError as error:
-            raise BrowserMissing(
-                "the browser fetcher needs Playwright: pip install 'silkline[browser]'"
-            ) from error
+        found = find_browser()
+        if found.problem:
+            raise BrowserMissing(found.problem)
+        from playwright.async_api import Error, async_playwright
 
         try:
             driver = await async_playwright().start()
@@ -77,7 +74,7 @@ class Chromium:
             ) from error
         try:
             browser = await driver.chromium.launch(
-                executable_path=find_chromium(driver.chromium.executable_path),
+                executable_path=found.program,
                 headless=True,
                 args=list(FLAGS),
                 # A default of Playwright that lets any page open endless windows.
@@ -95,7 +92,7 @@ class Chromium:
             await driver.stop()
             raise BrowserMissing(
                 'could not start Chromium: ' + first_line(str(error)) + '; run it once by hand, '
-                'and in a container see SILKLINE_CHROMIUM_SANDBOX in docs/how-to/deploy.md'
+                'and in a container try SILKLINE_CHROMIUM_SANDBOX=off'
             ) from error
         except BaseException:
             await driver.stop()
@@ -125,22 +122,6 @@ class Chromium:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await step()
-
-
-def find_chromium(own: str) -> str:
-    """The program in `SILKLINE_CHROMIUM`, one on the path, or Playwright's own."""
-    named = os.environ.get('SILKLINE_CHROMIUM')
-    if named:
-        if not os.access(named, os.X_OK):
-            raise BrowserMissing(f'SILKLINE_CHROMIUM is {named}, which is not a program')
-        return named
-    found = next(filter(None, map(shutil.which, NAMES)), own)
-    if not os.access(found, os.X_OK):
-        raise BrowserMissing(
-            'the browser fetcher needs Chromium: run `apt-get install chromium` or `playwright '
-            'install chromium`, or set SILKLINE_CHROMIUM to the program'
-        )
-    return found
 
 
 def has_sandbox() -> bool:

@@ -54,11 +54,33 @@ class DocumentReader(Protocol):
     def read(self, response: Response, *, task: protocol.Task, url: str) -> Fetched: ...
 
 
+class Render(Protocol):
+    """Shows a page that was fetched in a browser; `BrowserFetcher.render` is one."""
+
+    async def __call__(
+        self, response: Response, *, max_bytes: int, timeout_seconds: float
+    ) -> Response: ...
+
+
 class HttpFetcher:
-    def __init__(self, fetch_url: FetchUrl, reader: DocumentReader, options: CrawlOptions) -> None:
+    """With `render`, pages that scripts draw are shown in a browser before they are read. With
+    `leaves_scripted_pages`, they are left to a runner that can do that.
+    """
+
+    def __init__(
+        self,
+        fetch_url: FetchUrl,
+        reader: DocumentReader,
+        options: CrawlOptions,
+        *,
+        render: Render | None = None,
+        leaves_scripted_pages: bool = False,
+    ) -> None:
         self._fetch_url = fetch_url
         self._reader = reader
         self._options = options
+        self._render = render
+        self._leaves_scripted_pages = leaves_scripted_pages
 
     async def fetch(self, task: protocol.Task) -> Fetched:
         url = task.url
@@ -75,7 +97,8 @@ class HttpFetcher:
             return failed(error)
         status = response.status
         if 200 <= status < 300:
-            return self._read(response, task)
+            fetched = self._read(response, task)
+            return await self._rendered(fetched, response, task)
         if status == 304 and conditions:
             return Fetched(
                 status='done', http_status=304, not_modified=True, seconds=response.seconds
@@ -90,6 +113,32 @@ class HttpFetcher:
             retry_after_seconds=retry_after_seconds(response.headers.get('Retry-After')),
             seconds=response.seconds,
         )
+
+    async def _rendered(self, fetched: Fetched, response: Response, task: protocol.Task) -> Fetched:
+        """The page as it was read, unless scripts draw it and a browser can show it."""
+        quality = fetched.page and fetched.page.quality
+        if quality is None or not quality.needs_browser or response.is_rendered:
+            return fetched
+        if self._leaves_scripted_pages:
+            return Fetched(
+                status='done',
+                http_status=response.status,
+                needs_browser=True,
+                seconds=response.seconds,
+            )
+        if self._render is None:
+            return fetched
+        try:
+            shown = await self._render(
+                response,
+                max_bytes=self._options.max_page_bytes,
+                timeout_seconds=self._options.timeout_seconds,
+            )
+        except EgressError as error:
+            return failed(error)
+        if shown.status in REDIRECTS:
+            return redirected(shown, task.url)
+        return self._read(shown, task)
 
     def _read(self, response: Response, task: protocol.Task) -> Fetched:
         try:

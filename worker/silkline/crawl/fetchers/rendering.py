@@ -8,20 +8,23 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from silkline.crawl.fetchers.chromium import CLOSE_SECONDS, Chromium
 from silkline.crawl.fetchers.proxy import ProxySession
-from silkline.crawl.responses import Response, TooLarge
+from silkline.crawl.responses import NoResponse, Response, TooLarge
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Route
 
 # How long the scripts of a loaded document may take to load the rest.
 SETTLE_SECONDS = 5.0
+# A page that grows as it is scrolled is scrolled this often.
+MAX_SCROLLS = 20
+SCROLL_SECONDS = 0.3
 # Not needed for text and links.
 UNWANTED = frozenset(('image', 'media', 'font'))
 # They describe the original body, or the connection.
@@ -33,6 +36,9 @@ DOWNLOAD_HEADER = 'content-disposition'
 # The URLs of an empty page and of an error page.
 EMPTY_PAGES = ('about:', 'chrome-error:')
 WITHOUT_WEBRTC = 'delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;'
+SCROLL = (
+    '(scrollTo(0, document.documentElement.scrollHeight), document.documentElement.scrollHeight)'
+)
 # Evaluated in an isolated world, out of reach of the page's scripts. Shadow trees of web components
 # are put where they are shown; the copy is made in a document that runs no scripts.
 SNAPSHOT = """(limit => {
@@ -62,12 +68,22 @@ SNAPSHOT = """(limit => {
 })(%d)"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """What a job waits for before it reads a page, besides the network: its options."""
+
+    selector: str | None = None
+    seconds: float = 0.0
+    scrolls: bool = False
+
+
 class Rendering:
     """One page in the browser, in a context of its own."""
 
-    def __init__(self, response: Response, max_bytes: int) -> None:
+    def __init__(self, response: Response, max_bytes: int, waits: Waits) -> None:
         self._response = response
         self._max_bytes = max_bytes
+        self._waits = waits
         self._context: BrowserContext | None = None
         self._page: Page | None = None
         self._is_served = False
@@ -91,13 +107,56 @@ class Rendering:
                 timeout=milliseconds_until(last_moment),
             )
         self._is_loaded = True
-        last_moment = min(last_moment, time.monotonic() + SETTLE_SECONDS)
+        settled_by = min(last_moment, time.monotonic() + SETTLE_SECONDS)
         with contextlib.suppress(Late):
-            await page.wait_for_load_state('networkidle', timeout=milliseconds_until(last_moment))
+            await page.wait_for_load_state('networkidle', timeout=milliseconds_until(settled_by))
+        await self._wait(page, last_moment)
         if self._navigates_to is not None:
             return self._redirect(self._navigates_to)
         body = await self._snapshot(context, page)
         return self._response if body is None else self._rendered(body)
+
+    async def _wait(self, page: 'Page', last_moment: float) -> None:
+        """Wait as the job asks; what has not appeared by the last moment is not waited for."""
+        from playwright.async_api import Error
+        from playwright.async_api import TimeoutError as Late
+
+        if self._waits.selector is not None:
+            try:
+                await page.wait_for_selector(
+                    f'css={self._waits.selector}',
+                    state='attached',
+                    timeout=milliseconds_until(last_moment),
+                )
+            except Late:
+                pass
+            except Error as error:
+                if 'selector' not in str(error):
+                    raise
+                raise NoResponse(
+                    f'wait_for is not a CSS selector: {self._waits.selector[:200]}', 'render'
+                ) from error
+        if self._waits.scrolls:
+            await self._scroll(page, last_moment)
+        seconds = min(self._waits.seconds, last_moment - time.monotonic())
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+
+    async def _scroll(self, page: 'Page', last_moment: float) -> None:
+        """Scroll to the end, again and again while the page grows."""
+        from playwright.async_api import TimeoutError as Late
+
+        height = 0
+        for _ in range(MAX_SCROLLS):
+            grown = await page.evaluate(SCROLL)
+            if not isinstance(grown, int) or grown <= height or time.monotonic() > last_moment:
+                return
+            height = grown
+            await asyncio.sleep(SCROLL_SECONDS)
+            with contextlib.suppress(Late):
+                await page.wait_for_load_state(
+                    'networkidle', timeout=milliseconds_until(last_moment)
+                )
 
     async def close(self) -> None:
         if self._context is not None:
@@ -158,7 +217,9 @@ class Rendering:
     def _rendered(self, body: bytes) -> Response:
         headers = kept(self._response.headers)
         headers['Content-Type'] = 'text/html; charset=utf-8'
-        return replace(self._response, body=body, headers=CIMultiDictProxy(headers))
+        return replace(
+            self._response, body=body, headers=CIMultiDictProxy(headers), is_rendered=True
+        )
 
     def _redirect(self, target: str) -> Response:
         headers = CIMultiDict({'Location': target})
