@@ -25,6 +25,10 @@ from silkline.crawl.retries import RETRYABLE_KINDS, retry_after_seconds, retry_c
 from silkline.crawl.urls import join
 
 
+# Markdown of a page that is rendered: "Loading…", a name, a few links.
+MAX_DRAWN_CHARACTERS = 500
+
+
 class FetchUrl(Protocol):
     """Makes one request; `Egress.fetch` is one."""
 
@@ -116,8 +120,7 @@ class HttpFetcher:
 
     async def _rendered(self, fetched: Fetched, response: Response, task: protocol.Task) -> Fetched:
         """The page as it was read, unless scripts draw it and a browser can show it."""
-        quality = fetched.page and fetched.page.quality
-        if quality is None or not quality.needs_browser or response.is_rendered:
+        if response.is_rendered or not is_drawn_by_scripts(fetched.page):
             return fetched
         if self._leaves_scripted_pages:
             return Fetched(
@@ -162,6 +165,15 @@ class HttpFetcher:
         if task.last_modified:
             headers['If-Modified-Since'] = task.last_modified
         return headers
+
+
+def is_drawn_by_scripts(page: protocol.Page | None) -> bool:
+    """Whether a page has next to no text without a browser. One that has some is read as it is,
+    even with the warning `needs_browser`: rendering costs a hundred times as much.
+    """
+    if page is None or page.quality is None or not page.quality.needs_browser:
+        return False
+    return len(page.markdown or '') <= MAX_DRAWN_CHARACTERS
 
 
 def redirected(response: Response, url: str) -> Fetched:
