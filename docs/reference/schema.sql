@@ -89,7 +89,7 @@ create type silkline.claim_scene as (
   has_lapsed boolean,
   has_due boolean,
   has_old_floors boolean,
-  kinds text[],
+  lanes text[],
   per_host integer,
   lists integer,
   per_owner integer,
@@ -405,6 +405,7 @@ create table public.crawl_workers (
   slots integer not null,
   busy_slots integer not null,
   kinds text[] not null,
+  can_render boolean default true not null,
   started_at timestamp with time zone default now() not null,
   last_seen_at timestamp with time zone default now() not null,
   constraint crawl_workers_pkey PRIMARY KEY (id),
@@ -470,6 +471,7 @@ create table silkline.jobs (
   user_id uuid,
   owner_id uuid default '00000000-0000-0000-0000-000000000000'::uuid not null,
   kind text not null,
+  lane text default 'crawl'::text not null,
   payload jsonb not null,
   priority smallint default 0 not null,
   source_id text not null,
@@ -505,13 +507,13 @@ CREATE INDEX jobs_ended ON silkline.jobs USING btree (completed_at) WHERE (compl
 CREATE INDEX jobs_ended_early_of_owner ON silkline.jobs USING btree (owner_id, created_at DESC) WHERE (status = ANY (ARRAY['failed'::crawl_job_status, 'stopped'::crawl_job_status, 'cancelled'::crawl_job_status]));
 CREATE UNIQUE INDEX jobs_host_slot_is_held_once ON silkline.jobs USING btree (host, host_slot) WHERE (host_slot IS NOT NULL);
 CREATE UNIQUE INDEX jobs_idempotency_key_is_unique ON silkline.jobs USING btree (owner_id, idempotency_key) WHERE (idempotency_key IS NOT NULL);
-CREATE INDEX jobs_in_line ON silkline.jobs USING btree (kind, place, id) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for IS NULL));
+CREATE INDEX jobs_in_line ON silkline.jobs USING btree (lane, place, id) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for IS NULL));
 CREATE UNIQUE INDEX jobs_lease_token_is_unique ON silkline.jobs USING btree (lease_token) WHERE (lease_token IS NOT NULL);
 CREATE INDEX jobs_leases_to_check ON silkline.jobs USING btree (lease_check_at) WHERE (lease_check_at IS NOT NULL);
 CREATE INDEX jobs_of_owner ON silkline.jobs USING btree (owner_id, created_at DESC);
-CREATE INDEX jobs_open_of_owner ON silkline.jobs USING btree (owner_id, status, waits_for, kind, place) WHERE ((status = ANY (ARRAY['pending'::crawl_job_status, 'processing'::crawl_job_status, 'paused'::crawl_job_status])) OR (worker_id IS NOT NULL));
+CREATE INDEX jobs_open_of_owner ON silkline.jobs USING btree (owner_id, status, waits_for, lane, place) WHERE ((status = ANY (ARRAY['pending'::crawl_job_status, 'processing'::crawl_job_status, 'paused'::crawl_job_status])) OR (worker_id IS NOT NULL));
 CREATE INDEX jobs_pending_on_host ON silkline.jobs USING btree (host, waits_for, place, id) WHERE (status = 'pending'::crawl_job_status);
-CREATE INDEX jobs_preferred_by_owner ON silkline.jobs USING btree (owner_id, kind, priority DESC, id) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for IS NULL) AND ((priority > (100 - (place >> 40))) OR has_lost_turn));
+CREATE INDEX jobs_preferred_by_owner ON silkline.jobs USING btree (owner_id, lane, priority DESC, id) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for IS NULL) AND ((priority > (100 - (place >> 40))) OR has_lost_turn));
 CREATE INDEX jobs_waiting_for_time ON silkline.jobs USING btree (run_after) WHERE ((status = 'pending'::crawl_job_status) AND (waits_for = 'time'::crawl_job_wait));
 
 CREATE TRIGGER tg_jobs_check BEFORE UPDATE OF status, waits_for, worker_id, lease_token, lease_check_at, host_slot, completed_at, error_code, retry_count, max_retries, progress_percentage, running_seconds ON silkline.jobs FOR EACH ROW EXECUTE FUNCTION silkline.check_job();
@@ -528,12 +530,12 @@ grant select (id, user_id, owner_id, kind, payload, priority, source_id, host, i
 grant select (id, user_id, owner_id, kind, payload, priority, source_id, host, idempotency_key, status, waits_for, run_after, worker_id, lease_check_at, last_heartbeat, attempt, retry_count, max_retries, event_seq, running_seconds, progress_percentage, error_code, error_message, result, created_at, started_at, completed_at) on silkline.jobs to service_role;
 
 create table silkline.lines (
-  kind text not null,
+  lane text not null,
   band smallint not null,
   floor bigint not null,
   next_floor bigint not null,
   ceiling bigint generated always as ((((101 - band))::bigint << 40)) stored,
-  constraint lines_pkey PRIMARY KEY (kind, band),
+  constraint lines_pkey PRIMARY KEY (lane, band),
   constraint lines_band_is_in_range CHECK (((band >= '-100'::integer) AND (band <= 100))),
   constraint lines_floor_is_in_band CHECK (((floor >= (((100 - band))::bigint << 40)) AND (floor <= next_floor)))
 ) with (fillfactor=50);
@@ -714,11 +716,11 @@ create function public.checkpoint_crawl_job(p_lease_token uuid, p_batch jsonb, p
 grant execute on function public.checkpoint_crawl_job(p_lease_token uuid, p_batch jsonb, p_want integer) to crawl_worker;
 grant execute on function public.checkpoint_crawl_job(p_lease_token uuid, p_batch jsonb, p_want integer) to service_role;
 
-create function public.claim_crawl_jobs(p_worker_id uuid, p_lease_tokens uuid[], p_kinds text[] DEFAULT NULL::text[])
+create function public.claim_crawl_jobs(p_worker_id uuid, p_lease_tokens uuid[], p_kinds text[] DEFAULT NULL::text[], p_can_render boolean DEFAULT true)
   returns SETOF crawl_lease
   volatile security definer set enable_seqscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path="";
-grant execute on function public.claim_crawl_jobs(p_worker_id uuid, p_lease_tokens uuid[], p_kinds text[]) to crawl_worker;
-grant execute on function public.claim_crawl_jobs(p_worker_id uuid, p_lease_tokens uuid[], p_kinds text[]) to service_role;
+grant execute on function public.claim_crawl_jobs(p_worker_id uuid, p_lease_tokens uuid[], p_kinds text[], p_can_render boolean) to crawl_worker;
+grant execute on function public.claim_crawl_jobs(p_worker_id uuid, p_lease_tokens uuid[], p_kinds text[], p_can_render boolean) to service_role;
 
 create function public.complete_crawl_job(p_lease_token uuid, p_result jsonb DEFAULT '{}'::jsonb, p_audit jsonb DEFAULT NULL::jsonb, p_running_seconds real DEFAULT 0)
   returns SETOF crawl_command
@@ -1095,7 +1097,7 @@ create function silkline.has_room(p_job silkline.jobs, p_links integer)
   returns boolean
   immutable security invoker set search_path="";
 
-create function silkline.head_place(p_kind text, p_band integer)
+create function silkline.head_place(p_lane text, p_band integer)
   returns bigint
   stable security invoker set search_path="";
 
@@ -1145,13 +1147,17 @@ create function silkline.job_refusal(p_job silkline.new_job, p_is_user boolean)
   returns silkline.refusal
   stable security invoker set search_path="";
 
-create function silkline.join_place(p_owner_id uuid, p_kind text, p_band integer, p_old_place bigint DEFAULT NULL::bigint)
+create function silkline.join_place(p_owner_id uuid, p_lane text, p_band integer, p_old_place bigint DEFAULT NULL::bigint)
   returns bigint
   stable security invoker set search_path="";
 
 create function silkline.known_kinds()
   returns text[]
   stable security invoker set search_path="";
+
+create function silkline.lane_of(p_kind text, p_payload jsonb)
+  returns text
+  immutable security invoker set search_path="";
 
 create function silkline.lease_job(p_worker_id uuid, p_lease_token uuid, p_job_id uuid, p_slot integer, p_stale_after interval)
   returns crawl_lease
@@ -1185,7 +1191,7 @@ create function silkline.lock(p_kind text, p_name text)
   returns void
   volatile security invoker set search_path="";
 
-create function silkline.look_around(p_lease_tokens uuid[], p_kinds text[])
+create function silkline.look_around(p_lease_tokens uuid[], p_kinds text[], p_can_render boolean)
   returns silkline.claim_scene
   stable security invoker set search_path="";
 
@@ -1225,7 +1231,7 @@ create function silkline.next_task_in_seconds(p_job_id uuid, p_may_begin boolean
   returns double precision
   stable security invoker set search_path="";
 
-create function silkline.open_line(p_kind text, p_band integer)
+create function silkline.open_line(p_lane text, p_band integer)
   returns void
   volatile security invoker set search_path="";
 
@@ -1263,7 +1269,7 @@ create function silkline.percent_done(p_state silkline.states, p_max_pages integ
   returns smallint
   immutable security invoker set search_path="";
 
-create function silkline.pick_at_once(p_kinds text[], p_count integer)
+create function silkline.pick_at_once(p_lanes text[], p_count integer)
   returns uuid[]
   volatile security invoker set search_path="";
 

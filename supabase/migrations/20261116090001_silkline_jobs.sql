@@ -42,6 +42,7 @@ create table silkline.jobs (
   user_id uuid,
   owner_id uuid not null default '00000000-0000-0000-0000-000000000000',
   kind text not null,
+  lane text not null default 'crawl',
   payload jsonb not null,
   priority smallint not null default 0,
   source_id text not null,
@@ -87,6 +88,8 @@ comment on column silkline.jobs.user_id is
   'The owner, or null for a job of the service itself. No foreign key: see deleted_accounts.';
 comment on column silkline.jobs.owner_id is
   'The owner as a key that is never null; all zeros for the service. Set by check_new_job.';
+comment on column silkline.jobs.lane is
+  'The workers it needs: those of its kind, or of its kind with a browser. Set by check_new_job.';
 comment on column silkline.jobs.idempotency_request is
   'What the caller sent with the idempotency key, to compare with a repeated call.';
 comment on column silkline.jobs.place is
@@ -103,14 +106,14 @@ comment on column silkline.jobs.host_slot is
 -- Each index costs every update of the row 2 or 3 microseconds, even if its predicate is false.
 
 -- Exactly the WHERE and ORDER BY of the claim. Among equal places the older job is first.
-create index jobs_in_line on silkline.jobs (kind, place, id)
+create index jobs_in_line on silkline.jobs (lane, place, id)
   where status = 'pending' and waits_for is null;
 -- Jobs that come before others of their owner: see silkline.take_turn.
-create index jobs_preferred_by_owner on silkline.jobs (owner_id, kind, priority desc, id)
+create index jobs_preferred_by_owner on silkline.jobs (owner_id, lane, priority desc, id)
   where status = 'pending'
     and waits_for is null
     and (priority > 100 - (place >> 40) or has_lost_turn);
-create index jobs_open_of_owner on silkline.jobs (owner_id, status, waits_for, kind, place)
+create index jobs_open_of_owner on silkline.jobs (owner_id, status, waits_for, lane, place)
   where status in ('pending', 'processing', 'paused') or worker_id is not null;
 create index jobs_waiting_for_time on silkline.jobs (run_after)
   where status = 'pending' and waits_for = 'time';
@@ -334,6 +337,7 @@ create table public.crawl_workers (
   slots integer not null,
   busy_slots integer not null,
   kinds text[] not null,
+  can_render boolean not null default true,
   started_at timestamptz not null default now(),
   last_seen_at timestamptz not null default now(),
   constraint crawl_workers_slots_are_not_negative check (least(slots, busy_slots) >= 0)

@@ -97,6 +97,26 @@ create trigger tg_jobs_check
   for each row
   execute function silkline.check_job();
 
+-- Which workers a job needs. A crawl that renders every page is not given to a worker that has no
+-- browser; a colon is not part of any kind.
+create function silkline.lane_of(p_kind text, p_payload jsonb)
+  returns text
+  language sql
+  immutable
+  security invoker
+  set search_path = ''
+as $$
+  select case
+    when p_kind = 'crawl' and p_payload -> 'fetcher' = '"browser"' then 'crawl:browser'
+    else p_kind
+  end;
+$$;
+
+comment on function silkline.lane_of(text, jsonb) is
+  'The lane of a job: its kind, and whether it needs a browser.';
+
+revoke execute on function silkline.lane_of(text, jsonb) from public, anon, authenticated;
+
 -- What holds for every new job.
 create function silkline.check_new_job()
   returns trigger
@@ -125,6 +145,7 @@ declare
 begin
   if v_broken is null then
     new.owner_id := coalesce(new.user_id, '00000000-0000-0000-0000-000000000000');
+    new.lane := silkline.lane_of(new.kind, new.payload);
     return new;
   end if;
 

@@ -49,18 +49,18 @@ comment on function silkline.band_start(integer) is
 
 revoke execute on function silkline.band_start(integer) from public, anon, authenticated;
 
--- The lines: one per kind of job and band. Under a snapshot that is held open, no index entry of a
+-- The lines: one per lane of jobs and band. Under a snapshot that is held open, no index entry of a
 -- claimed job can be removed, and a claim that began at the first entry would read all of them.
 -- So each line has a floor, below which it has no job: the head of the line as it was at least ten
 -- seconds ago. A job may get a place that is below the floor only if its transaction took longer
 -- than that, and API calls are cut at 8 seconds; maintenance finds it then (lower_floors).
 create table silkline.lines (
-  kind text,
+  lane text,
   band smallint,
   floor bigint not null,
   next_floor bigint not null,
   ceiling bigint generated always as ((101 - band)::bigint << 40) stored,
-  primary key (kind, band),
+  primary key (lane, band),
   constraint lines_band_is_in_range check (band between -100 and 100),
   constraint lines_floor_is_in_band
     check (floor >= (100 - band)::bigint << 40 and floor <= next_floor)
@@ -106,7 +106,7 @@ grant select on silkline.time_floors to service_role;
 insert into silkline.time_floors default values;
 
 -- Make sure that a line exists. It starts a little way into its band.
-create function silkline.open_line(p_kind text, p_band integer)
+create function silkline.open_line(p_lane text, p_band integer)
   returns void
   language plpgsql
   volatile
@@ -117,12 +117,12 @@ begin
   if not exists (
     select
     from silkline.lines as line
-    where line.kind = p_kind
+    where line.lane = p_lane
       and line.band = p_band
   ) then
-    insert into silkline.lines (kind, band, floor, next_floor)
+    insert into silkline.lines (lane, band, floor, next_floor)
     values (
-      p_kind,
+      p_lane,
       p_band,
       silkline.band_start(p_band),
       silkline.band_start(p_band) + 1048576
@@ -133,12 +133,12 @@ end
 $$;
 
 comment on function silkline.open_line(text, integer) is
-  'Make sure that the line of a kind and band exists.';
+  'Make sure that the line of a lane and band exists.';
 
 revoke execute on function silkline.open_line(text, integer) from public, anon, authenticated;
 
 -- The place of the first job in a line. In an empty line, where the last one was seen.
-create function silkline.head_place(p_kind text, p_band integer)
+create function silkline.head_place(p_lane text, p_band integer)
   returns bigint
   language plpgsql
   stable
@@ -153,7 +153,7 @@ begin
         from silkline.jobs as job
         where job.status = 'pending'
           and job.waits_for is null
-          and job.kind = line.kind
+          and job.lane = line.lane
           and job.place >= line.floor
           and job.place < line.ceiling
         order by job.place, job.id
@@ -162,7 +162,7 @@ begin
       line.next_floor
     )
     from silkline.lines as line
-    where line.kind = p_kind
+    where line.lane = p_lane
       and line.band = p_band
   );
 end
@@ -173,11 +173,11 @@ comment on function silkline.head_place(text, integer) is
 
 revoke execute on function silkline.head_place(text, integer) from public, anon, authenticated;
 
--- The place where a job joins the line of its kind, in the band of its place. A job that was in
+-- The place where a job joins the line of its lane, in the band of its place. A job that was in
 -- line before keeps its old place if that is better, but never overtakes the head.
 create function silkline.join_place(
   p_owner_id uuid,
-  p_kind text,
+  p_lane text,
   p_band integer,
   p_old_place bigint default null
 )
@@ -188,7 +188,7 @@ create function silkline.join_place(
   set search_path = ''
 as $$
 declare
-  v_head constant bigint := silkline.head_place(p_kind, p_band);
+  v_head constant bigint := silkline.head_place(p_lane, p_band);
   v_last bigint;
 begin
   select job.place
@@ -197,7 +197,7 @@ begin
   where job.owner_id = p_owner_id
     and job.status = 'pending'
     and job.waits_for is null
-    and job.kind = p_kind
+    and job.lane = p_lane
     and job.place >= v_head
     and job.place < silkline.band_start(p_band - 1)
   -- In the order of the owner's index. By place alone, the planner may read the whole line backward
@@ -269,12 +269,12 @@ begin
     next_floor = head.place
   from (
     select
-      known.kind,
+      known.lane,
       known.band,
-      silkline.head_place(known.kind, known.band) as place
+      silkline.head_place(known.lane, known.band) as place
     from silkline.lines as known
   ) as head
-  where head.kind = line.kind
+  where head.lane = line.lane
     and head.band = line.band
     and (line.next_floor <> head.place or line.floor <> line.next_floor);
 end
@@ -286,7 +286,7 @@ comment on function silkline.raise_floors() is
 revoke execute on function silkline.raise_floors() from public, anon, authenticated;
 
 -- Lower every floor that a job lies below, and open the lines that are missing. Finds the first job
--- of each kind and band by skipping through the index of the line.
+-- of each lane and band by skipping through the index of the line.
 create function silkline.lower_floors()
   returns void
   language plpgsql
@@ -299,34 +299,34 @@ begin
 
   with recursive head as (
     (
-      select job.kind, job.place
+      select job.lane, job.place
       from silkline.jobs as job
       where job.status = 'pending'
         and job.waits_for is null
-      order by job.kind, job.place, job.id
+      order by job.lane, job.place, job.id
       limit 1
     )
     union all
-    select next.kind, next.place
+    select next.lane, next.place
     from head
     cross join lateral (
-      select job.kind, job.place
+      select job.lane, job.place
       from silkline.jobs as job
       where job.status = 'pending'
         and job.waits_for is null
-        and (job.kind, job.place) >= (head.kind, ((head.place >> 40) + 1) << 40)
-      order by job.kind, job.place, job.id
+        and (job.lane, job.place) >= (head.lane, ((head.place >> 40) + 1) << 40)
+      order by job.lane, job.place, job.id
       limit 1
     ) as next
   )
-  insert into silkline.lines as line (kind, band, floor, next_floor)
+  insert into silkline.lines as line (lane, band, floor, next_floor)
   select
-    head.kind,
+    head.lane,
     100 - (head.place >> 40),
     head.place,
     head.place
   from head
-  on conflict (kind, band) do update
+  on conflict (lane, band) do update
   set floor = excluded.floor
   where line.floor > excluded.floor;
 
@@ -383,7 +383,7 @@ begin
     waits_for = null,
     place = silkline.join_place(
       job.owner_id,
-      job.kind,
+      job.lane,
       (100 - (job.place >> 40))::integer,
       job.place
     )
@@ -425,7 +425,7 @@ begin
     waits_for = null,
     place = silkline.join_place(
       job.owner_id,
-      job.kind,
+      job.lane,
       (100 - (job.place >> 40))::integer,
       job.place
     )
@@ -531,11 +531,11 @@ begin
       due.id,
       silkline.join_place(
         due.owner_id,
-        due.kind,
+        due.lane,
         (100 - (due.place >> 40))::integer,
         case when due.attempt > 0 then due.place end
       ) + row_number() over (
-        partition by due.owner_id, due.kind, due.place >> 40, due.attempt > 0
+        partition by due.owner_id, due.lane, due.place >> 40, due.attempt > 0
         order by due.run_after, due.place
       ) - 1 as place
     from silkline.jobs as due

@@ -116,7 +116,7 @@ begin
     end,
     place = case
       when v_status = 'pending' and p_waits_until is null
-        then silkline.head_place(job.kind, (100 - (job.place >> 40))::integer)
+        then silkline.head_place(job.lane, (100 - (job.place >> 40))::integer)
       else job.place
     end,
     retry_count = job.retry_count + (p_is_retry and v_status = 'pending')::integer,

@@ -107,7 +107,7 @@ create type silkline.claim_scene as (
   has_lapsed boolean,      -- leases are due for the reaper
   has_due boolean,         -- the time of waiting jobs has come
   has_old_floors boolean,
-  kinds text[],
+  lanes text[],
   per_host integer,
   lists integer,
   per_owner integer,       -- null: no limit
@@ -139,7 +139,7 @@ begin
     and job.waits_for is null
     and (job.priority > 100 - (job.place >> 40) or job.has_lost_turn)
     and job.owner_id = v_turn.owner_id
-    and job.kind = v_turn.kind
+    and job.lane = v_turn.lane
     and job.place >> 40 = v_turn.place >> 40
     and job.id <> all (p_taken)
     and (job.priority > v_turn.priority or (job.priority = v_turn.priority and job.id < p_turn))
@@ -211,7 +211,7 @@ revoke execute on function silkline.free_slot(text, integer) from public, anon, 
 -- Pick the first jobs in line as they are, one per host, and lock them and their hosts. Jobs that
 -- need a second look are left to pick_jobs: those whose host another call has locked, those that
 -- have run before, those of an owner with a preferred job, and those of deleted accounts.
-create function silkline.pick_at_once(p_kinds text[], p_count integer)
+create function silkline.pick_at_once(p_lanes text[], p_count integer)
   returns uuid[]
   language plpgsql
   volatile
@@ -248,7 +248,7 @@ begin
                 and preferred.waits_for is null
                 and (preferred.priority > 100 - (preferred.place >> 40) or preferred.has_lost_turn)
                 and preferred.owner_id = job.owner_id
-                and preferred.kind = job.kind
+                and preferred.lane = job.lane
               limit 1
             ) is null as is_next_of_owner,
             (
@@ -259,14 +259,14 @@ begin
           from silkline.jobs as job
           where job.status = 'pending'
             and job.waits_for is null
-            and job.kind = line.kind
+            and job.lane = line.lane
             and job.place >= line.floor
             and job.place < line.ceiling
           order by job.place, job.id
           limit p_count
           for update of job skip locked
         ) as ahead
-        where line.kind = any (p_kinds)
+        where line.lane = any (p_lanes)
         order by ahead.place, ahead.id
         limit p_count
       ) as first
@@ -329,7 +329,7 @@ begin
             and preferred.waits_for is null
             and (preferred.priority > 100 - (preferred.place >> 40) or preferred.has_lost_turn)
             and preferred.owner_id = job.owner_id
-            and preferred.kind = job.kind
+            and preferred.lane = job.lane
         ) as has_preferred,
         exists (
           select
@@ -339,7 +339,7 @@ begin
       from silkline.jobs as job
       where job.status = 'pending'
         and job.waits_for is null
-        and job.kind = line.kind
+        and job.lane = line.lane
         and job.place >= line.floor
         and job.place < line.ceiling
         and job.id <> all (p_passed)
@@ -347,7 +347,7 @@ begin
       limit p_checked
       for update of job skip locked
     ) as first
-    where line.kind = any (p_scene.kinds)
+    where line.lane = any (p_scene.lanes)
     order by first.place, first.id
     limit p_checked
   loop
@@ -650,7 +650,11 @@ comment on function silkline.lease_jobs(uuid, uuid[], uuid[], interval, boolean)
 revoke execute on function silkline.lease_jobs(uuid, uuid[], uuid[], interval, boolean)
   from public, anon, authenticated;
 
-create function silkline.look_around(p_lease_tokens uuid[], p_kinds text[])
+create function silkline.look_around(
+  p_lease_tokens uuid[],
+  p_kinds text[],
+  p_can_render boolean
+)
   returns silkline.claim_scene
   language plpgsql
   stable
@@ -685,7 +689,11 @@ begin
         and job.run_after <= now()
     ),
     floors.noted_at <= now() - interval '10 seconds',
-    coalesce(p_kinds, array['crawl'] || settings.plugin_kinds),
+    coalesce(p_kinds, array['crawl'] || settings.plugin_kinds)
+      || case
+        when p_can_render and coalesce('crawl' = any (p_kinds), p_kinds is null)
+          then array['crawl:browser']
+      end,
     settings.max_jobs_per_host,
     settings.max_lists_per_user,
     settings.max_running_jobs_per_user,
@@ -698,10 +706,10 @@ begin
 end
 $$;
 
-comment on function silkline.look_around(uuid[], text[]) is
+comment on function silkline.look_around(uuid[], text[], boolean) is
   'What a claim has to know before it takes jobs.';
 
-revoke execute on function silkline.look_around(uuid[], text[]) from public, anon, authenticated;
+revoke execute on function silkline.look_around(uuid[], text[], boolean) from public, anon, authenticated;
 
 -- The jobs that a worker has claimed with these tokens and still leases.
 create function silkline.current_leases(p_worker_id uuid, p_lease_tokens uuid[])
@@ -779,12 +787,14 @@ revoke execute on function silkline.claim_carefully(uuid, uuid[], silkline.claim
 -- Lease up to one job per token: the first in line that this worker can run.
 --
 -- The same token returns the same job again, so a call whose answer was lost can be repeated
--- safely. A token whose lease has ended returns nothing and takes nothing.
+-- safely. A token whose lease has ended returns nothing and takes nothing. A worker without a
+-- browser passes p_can_render false, and is given no job that renders every page.
 -- definer because crawl_worker has no rights on tables
 create function public.claim_crawl_jobs(
   p_worker_id uuid,
   p_lease_tokens uuid[],
-  p_kinds text[] default null
+  p_kinds text[] default null,
+  p_can_render boolean default true
 )
   returns setof public.crawl_lease
   language plpgsql
@@ -808,7 +818,7 @@ begin
 
   -- A repeated call waits here until the first one has committed, then finds its jobs.
   perform silkline.lock('worker', p_worker_id::text);
-  v_scene := silkline.look_around(p_lease_tokens, p_kinds);
+  v_scene := silkline.look_around(p_lease_tokens, p_kinds, p_can_render);
 
   if v_scene.is_repeated then
     return query select lease.* from silkline.current_leases(p_worker_id, p_lease_tokens) as lease;
@@ -829,7 +839,7 @@ begin
 
   -- Usually this is all.
   if v_tokens <> '{}' and v_scene.per_owner is null then
-    v_ids := silkline.pick_at_once(v_scene.kinds, cardinality(v_tokens));
+    v_ids := silkline.pick_at_once(v_scene.lanes, cardinality(v_tokens));
 
     if v_ids is null then
       return;
@@ -860,10 +870,10 @@ begin
 end
 $$;
 
-comment on function public.claim_crawl_jobs(uuid, uuid[], text[]) is
+comment on function public.claim_crawl_jobs(uuid, uuid[], text[], boolean) is
   'Lease up to one job per token; the same token returns the same job again.';
 
-revoke execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
+revoke execute on function public.claim_crawl_jobs(uuid, uuid[], text[], boolean)
   from public, anon, authenticated;
-grant execute on function public.claim_crawl_jobs(uuid, uuid[], text[])
+grant execute on function public.claim_crawl_jobs(uuid, uuid[], text[], boolean)
   to service_role, crawl_worker;

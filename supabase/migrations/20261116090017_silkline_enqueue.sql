@@ -590,42 +590,55 @@ begin
   -- Above it, a user's priority orders only the jobs of that user.
   v_max_band := case when p_is_user then v_settings.max_user_priority else 100 end;
 
-  perform silkline.open_line(line.kind, line.band)
+  perform silkline.open_line(line.lane, line.band)
   from (
-    select distinct job.kind, least(job.priority, v_max_band) as band
+    select distinct lanes.lane, least(job.priority, v_max_band) as band
     from unnest(p_jobs) as job
+    -- Which of them a job joins depends on its defaults.
+    cross join lateral (
+      values (job.kind), (silkline.lane_of(job.kind, '{"fetcher": "browser"}'))
+    ) as lanes (lane)
     where job.repeats is null
   ) as line;
 
-  with job as (
-    select
-      listed.*,
-      least(listed.priority, v_max_band) as band,
-      coalesce(listed.run_after, now()) as due_at
-    from unnest(p_jobs) as listed
-    where listed.repeats is null
-  ),
-  line as materialized (
-    select
-      used.kind,
-      used.band,
-      silkline.join_place(p_owner_id, used.kind, used.band) as place
-    from (select distinct job.kind, job.band from job) as used
-  ),
-  defaults as materialized (
+  with defaults as materialized (
     select
       used.kind,
       case
         when p_is_user then silkline.user_defaults(used.kind)
         else silkline.payload_defaults(used.kind)
       end as options
-    from (select distinct job.kind from job) as used
+    from (select distinct job.kind from unnest(p_jobs) as job where job.repeats is null) as used
+  ),
+  job as materialized (
+    select
+      listed.*,
+      defaults.options || listed.payload as options,
+      silkline.lane_of(
+        listed.kind,
+        jsonb_build_object(
+          'fetcher', coalesce(listed.payload -> 'fetcher', defaults.options -> 'fetcher')
+        )
+      ) as lane,
+      least(listed.priority, v_max_band) as band,
+      coalesce(listed.run_after, now()) as due_at
+    from unnest(p_jobs) as listed
+    join defaults
+      on defaults.kind = listed.kind
+    where listed.repeats is null
+  ),
+  line as materialized (
+    select
+      used.lane,
+      used.band,
+      silkline.join_place(p_owner_id, used.lane, used.band) as place
+    from (select distinct job.lane, job.band from job) as used
   ),
   ordered as (
     select
       job.*,
       row_number() over (
-        partition by job.kind, job.band
+        partition by job.lane, job.band
         order by job.nth
       ) as nth_in_line,
       row_number() over (
@@ -653,7 +666,7 @@ begin
     job.id,
     p_user_id,
     job.kind,
-    defaults.options || job.payload,
+    job.options,
     job.priority,
     case
       when job.source_id is not null then job.source_id
@@ -679,10 +692,8 @@ begin
     coalesce((job.payload -> 'max_retries')::integer, v_settings.default_max_retries)
   from ordered as job
   join line
-    on line.kind = job.kind
+    on line.lane = job.lane
     and line.band = job.band
-  join defaults
-    on defaults.kind = job.kind
   order by job.nth;
 end
 $$;

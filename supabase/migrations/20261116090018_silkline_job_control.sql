@@ -68,7 +68,7 @@ begin
       place = case target.status
         when 'pending' then silkline.join_place(
           job.owner_id,
-          job.kind,
+          job.lane,
           (100 - (job.place >> 40))::integer,
           case when job.attempt > 0 then job.place end
         ) + target.nth - 1
@@ -83,7 +83,7 @@ begin
           as status,
         -- Jobs of one owner that are resumed together still take turns with the jobs of others.
         row_number() over (
-          partition by before.owner_id, before.kind, before.place >> 40
+          partition by before.owner_id, before.lane, before.place >> 40
           order by before.place, before.id
         ) as nth
       from silkline.jobs as before
@@ -417,7 +417,7 @@ begin
     run_after = now(),
     place = silkline.join_place(
       job.owner_id,
-      job.kind,
+      job.lane,
       (100 - (job.place >> 40))::integer,
       job.place
     ),

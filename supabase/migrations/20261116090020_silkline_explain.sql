@@ -82,10 +82,14 @@ begin
       from public.crawl_workers as worker
       where worker.last_seen_at > now() - make_interval(secs => v_settings.stale_after_seconds)
         and (worker.kinds = '{}' or v_job.kind = any (worker.kinds))
+        and (worker.can_render or v_job.lane = v_job.kind)
     ) then
       v_reasons := v_reasons || jsonb_build_object(
         'code', 'no_worker',
-        'text', format('No live worker runs jobs of kind %s.', v_job.kind)
+        'text', case
+          when v_job.lane = v_job.kind then format('No live worker runs jobs of kind %s.', v_job.kind)
+          else 'No live worker has a browser: install Chromium and silkline[browser] on one.'
+        end
       );
     end if;
 
@@ -97,12 +101,12 @@ begin
         from silkline.jobs as other
         where other.status = 'pending'
           and other.waits_for is null
-          and other.kind = v_job.kind
+          and other.lane = v_job.lane
           -- Below the floors are only index entries of jobs that have left the line.
           and other.place >= (
             select min(line.floor)
             from silkline.lines as line
-            where line.kind = v_job.kind
+            where line.lane = v_job.lane
           )
           and (other.place, other.id) < (v_job.place, v_job.id)
         limit 10000

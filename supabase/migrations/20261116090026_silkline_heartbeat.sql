@@ -83,16 +83,18 @@ begin
   end if;
 
   if jsonb_typeof(p_worker) is distinct from 'object'
-    or p_worker - '{hostname,version,slots,busy_slots,kinds,has_ended}'::text[] <> '{}'
+    or p_worker - '{hostname,version,slots,busy_slots,kinds,can_render,has_ended}'::text[] <> '{}'
     or coalesce(jsonb_typeof(p_worker -> 'kinds'), 'array') <> 'array'
     or coalesce(p_worker -> 'slots', '0') not between '0' and '999999'
     or coalesce(p_worker -> 'busy_slots', '0') not between '0' and '999999'
+    or coalesce(jsonb_typeof(p_worker -> 'can_render'), 'boolean') <> 'boolean'
     or coalesce(jsonb_typeof(p_worker -> 'has_ended'), 'boolean') <> 'boolean'
   then
     raise sqlstate 'PT422' using
       message = 'p_worker must be an object with no keys other than hostname, version, slots, '
-        || 'busy_slots, kinds and has_ended',
-      hint = 'slots and busy_slots are whole numbers, kinds is a list, has_ended is true or false.';
+        || 'busy_slots, kinds, can_render and has_ended',
+      hint = 'slots and busy_slots are whole numbers, kinds is a list, can_render and has_ended '
+        || 'are true or false.';
   end if;
 
   if p_worker -> 'has_ended' = 'true' then
@@ -102,7 +104,15 @@ begin
 
   return query
     with present as (
-      insert into public.crawl_workers as worker (id, hostname, version, slots, busy_slots, kinds)
+      insert into public.crawl_workers as worker (
+        id,
+        hostname,
+        version,
+        slots,
+        busy_slots,
+        kinds,
+        can_render
+      )
       select
         p_worker_id,
         left(coalesce(p_worker ->> 'hostname', 'unknown'), 255),
@@ -112,7 +122,8 @@ begin
         array(
           select kind
           from jsonb_array_elements_text(coalesce(p_worker -> 'kinds', '[]')) as kind
-        )
+        ),
+        coalesce((p_worker -> 'can_render')::boolean, true)
       where p_worker -> 'has_ended' is distinct from 'true'
       on conflict (id) do update
       set
@@ -121,6 +132,7 @@ begin
         slots = excluded.slots,
         busy_slots = excluded.busy_slots,
         kinds = excluded.kinds,
+        can_render = excluded.can_render,
         last_seen_at = now()
     ),
     held as materialized (

@@ -525,6 +525,7 @@ select set_eq(
         'jobs.lease_token',
         'jobs.place',
         'jobs.host_slot',
+        'jobs.lane',
         'jobs.has_lost_turn',
         'jobs.idempotency_request',
         'states.batch_token',

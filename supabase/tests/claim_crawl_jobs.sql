@@ -1,7 +1,7 @@
 -- claim_crawl_jobs: what a worker gets, in which order, and which jobs are set aside.
 
 begin;
-select plan(70);
+select plan(73);
 
 select tests.make_users('ann', 'bob', 'carol');
 
@@ -205,6 +205,34 @@ select results_eq(
 select results_eq($$ select pg_temp.claim('m', 'n') $$, $$ values ('site') $$, 'without p_kinds a worker gets jobs of any known kind');
 delete from silkline.jobs where true;
 
+-- Browsers
+
+select tests.enqueue('drawn', 'ann', '{"fetcher": "browser"}');
+select tests.enqueue('sent', 'ann', '{"fetcher": "auto"}');
+select results_eq(
+  $$
+    select id
+    from public.claim_crawl_jobs(
+      tests.worker_id(), array[tests.token('o'), tests.token('p')], p_can_render => false
+    )
+  $$,
+  $$ values (tests.job('sent')) $$,
+  'a worker without a browser gets no job that renders every page'
+);
+select is_empty(
+  $$
+    select id
+    from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('q')], '{screenshot}', true)
+  $$,
+  'a worker with a browser that runs no crawls gets none either'
+);
+select results_eq(
+  $$ select pg_temp.claim('r', 's') $$,
+  $$ values ('drawn') $$,
+  'a worker with a browser gets it'
+);
+delete from silkline.jobs where true;
+
 -- Time
 
 select tests.enqueue('later', 'ann', '{}', 'crawl', 0, now() + interval '1 hour');
@@ -392,10 +420,10 @@ select is(tests.fingerprint(), tests.remembered(), 'bad input changed no row');
 
 -- Who may call it
 
-select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'service_role', array['EXECUTE'], 'the service may claim');
-select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'crawl_worker', array['EXECUTE'], 'workers may claim');
-select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'authenticated', '{}'::text[], 'users may not claim');
-select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]'], 'anon', '{}'::text[], 'anonymous callers may not claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]', 'boolean'], 'service_role', array['EXECUTE'], 'the service may claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]', 'boolean'], 'crawl_worker', array['EXECUTE'], 'workers may claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]', 'boolean'], 'authenticated', '{}'::text[], 'users may not claim');
+select function_privs_are('public', 'claim_crawl_jobs', array['uuid', 'uuid[]', 'text[]', 'boolean'], 'anon', '{}'::text[], 'anonymous callers may not claim');
 select throws_ok(
   $$ select tests.as_user('ann', 'select * from public.claim_crawl_jobs(tests.worker_id(), array[tests.token(''x'')])') $$,
   '42501',

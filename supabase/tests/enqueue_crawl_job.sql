@@ -490,7 +490,7 @@ select is(
   'the hint says how to write an internationalized host'
 );
 select ok(
-  pg_temp.hint($$'{"url": "https://example.com/", "colour": 1}'$$) ~ '^Options are concurrency, .*, user_agent[.]$',
+  pg_temp.hint($$'{"url": "https://example.com/", "colour": 1}'$$) ~ '^Options are concurrency, .*, wait_seconds[.]$',
   'the hint lists the options'
 );
 select throws_like(
@@ -588,7 +588,7 @@ values
   ('max_user_page_bytes', '2048', 'max_page_bytes', '2049', '1024', '2048', 'max_page_bytes must be at most 2048 (crawl_settings.max_user_page_bytes), not 2049'),
   ('max_user_seconds', '60', 'max_seconds', '3600', '59', '60', 'max_seconds must be at most 60 (crawl_settings.max_user_seconds), not 3600'),
   ('user_fetchers', '{browser}', 'fetcher', '"http"', '"browser"', '"browser"', 'fetcher "http" is not allowed (crawl_settings.user_fetchers)'),
-  ('user_fetchers', '{browser,http}', 'fetcher', '"generated"', '"browser"', '"http"', 'fetcher "generated" is not allowed (crawl_settings.user_fetchers)'),
+  ('user_fetchers', '{browser,http}', 'fetcher', '"generated"', '"browser"', '"browser"', 'fetcher "generated" is not allowed (crawl_settings.user_fetchers)'),
   ('user_agents', '{ours/1.0}', 'user_agent', '"ours/2.0"', '"ours/1.0"', null, 'user_agent "ours/2.0" is not allowed (crawl_settings.user_agents)'),
   ('users_may_ignore_robots', 'false', 'obey_robots', 'false', 'true', 'true', 'obey_robots false is not allowed (crawl_settings.users_may_ignore_robots)');
 

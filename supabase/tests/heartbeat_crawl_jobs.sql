@@ -209,49 +209,49 @@ select throws_ok(
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', null) $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'null for the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '[]') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'a worker that is not an object is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"colour": "red"}') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'an unknown key in the worker is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": -1}') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'a negative number of slots is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": "many"}') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'slots that are not a number are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"slots": 99999999999}') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'a huge number of slots is refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"kinds": "crawl"}') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'kinds that are not a list are refused'
 );
 select throws_ok(
   $$ select * from public.heartbeat_crawl_jobs(tests.worker_id(), '{}', '{"has_ended": "perhaps"}') $$,
   'PT422',
-  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds and has_ended',
+  'p_worker must be an object with no keys other than hostname, version, slots, busy_slots, kinds, can_render and has_ended',
   'a has_ended that is not a boolean is refused'
 );
 select throws_like(

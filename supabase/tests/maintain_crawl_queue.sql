@@ -288,7 +288,7 @@ update silkline.lines as line
 set floor = job.place + 1, next_floor = job.place + 1
 from silkline.jobs as job
 where job.id = tests.job('hidden')
-  and line.kind = 'crawl'
+  and line.lane = 'crawl'
   and line.band = 0;
 select is_empty(
   $$ select id from public.claim_crawl_jobs(tests.worker_id(), array[tests.token('too early')]) $$,

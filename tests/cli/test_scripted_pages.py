@@ -10,7 +10,7 @@ from tests.support.stack import StackProcess, own_stack
 from tests.support.user import User
 
 ALLOW = ('--allow-network', '127.0.0.0/8')
-WITHOUT_BROWSER = {'SILKLINE_CHROMIUM': '/no/such/chromium'}
+NO_CHROMIUM = '/no/such/chromium'
 SHELL = '<!doctype html><title>app</title><div id="root"></div><script src="{name}.js"></script>'
 DRAW = (
     'document.getElementById("root").innerHTML = "<h1>Drawn {name}</h1><p>'
@@ -70,7 +70,12 @@ def test_without_a_browser_they_are_stored_with_a_warning_and_the_remedy(
     user: User, site: Site
 ) -> None:
     done = user.run(
-        'crawl', f'{site.url}/app', '-o', 'only_changes=false', *ALLOW, **WITHOUT_BROWSER
+        'crawl',
+        f'{site.url}/app',
+        '-o',
+        'only_changes=false',
+        *ALLOW,
+        SILKLINE_CHROMIUM=NO_CHROMIUM,
     )
     warned = user.run('pages', '--warnings')
 
@@ -94,7 +99,7 @@ def test_a_selector_is_waited_for(user: User) -> None:
 @needs_browser
 def test_a_selector_that_is_none_fails_the_page_with_a_sentence(user: User, site: Site) -> None:
     words = ('-o', 'strategy=page', '-o', 'wait_for=#[', '-o', 'only_changes=false', *ALLOW)
-    user.run('crawl', f'{site.url}/app', *words, code=3)
+    user.run('crawl', f'{site.url}/app', *words, code=4)
     failed = user.run('pages', '--failed')
 
     assert 'wait_for is not a CSS selector: #[' in failed.stdout

@@ -218,7 +218,7 @@ def test_a_claim_that_finds_a_blocked_job_at_the_head_reads_few_rows(
           from silkline.jobs as first
           where first.status = 'pending'
             and first.waits_for is null
-            and first.kind = 'crawl'
+            and first.lane = 'crawl'
           order by first.place
           limit 1
         )

@@ -421,7 +421,7 @@ union all
 select format('job %s has place %s, which is outside of its line: %s', job.id, job.place, line)
 from job
 left join silkline.lines as line
-  on line.kind = job.kind
+  on line.lane = job.lane
   and line.band = job.band
 where job.is_in_line
   and (job.place >= line.floor and job.place < line.ceiling) is not true

@@ -33,7 +33,7 @@ SKIP_REASONS: dict[SkipReason, str] = {
 # What may be wrong with the Markdown of a stored page.
 PAGE_WARNINGS: dict[PageWarning, str] = {
     'cut': 'longer than max_markdown_chars, its end is missing',
-    'needs_browser': 'scripts draw the page: crawl it with -o fetcher=browser, on a worker with Chromium',
+    'needs_browser': 'scripts draw the page: crawl it with -o fetcher=browser',
     'nothing_kept': 'the page has text, but its Markdown has none',
     'little_kept': 'much of the page may be missing',
     'headings_lost': 'headings are missing',

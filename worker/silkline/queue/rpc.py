@@ -195,7 +195,12 @@ class Rpc:
         return await self._call('crawl_doctor', {}, list[Check])
 
     async def claim_crawl_jobs(
-        self, worker_id: UUID, lease_tokens: Sequence[UUID], *, kinds: Sequence[str] | None = None
+        self,
+        worker_id: UUID,
+        lease_tokens: Sequence[UUID],
+        *,
+        kinds: Sequence[str] | None = None,
+        can_render: bool = True,
     ) -> list[ClaimedJob]:
         params: dict[str, object] = {
             'p_worker_id': str(worker_id),
@@ -203,6 +208,8 @@ class Rpc:
         }
         if kinds is not None:
             params['p_kinds'] = list(kinds)
+        if not can_render:
+            params['p_can_render'] = False
         return await self._call('claim_crawl_jobs', params, list[ClaimedJob])
 
     async def heartbeat_crawl_jobs(

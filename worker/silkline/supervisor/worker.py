@@ -32,7 +32,7 @@ from silkline.queue.rows import ClaimedJob, HeartbeatSettings
 from silkline.queue.rpc import UNREADABLE, Rpc
 from silkline.settings import Project
 from silkline.supervisor.completions import Completions
-from silkline.supervisor.job_run import JobRun
+from silkline.supervisor.job_run import JobRun, can_render
 from silkline.supervisor.lease_files import LeaseFiles
 from silkline.supervisor.metrics import Metrics
 from silkline.supervisor.spawn import Spare, kill_orphans
@@ -170,7 +170,9 @@ class Worker:
         try:
             async with asyncio.timeout(None) as self._claiming:
                 try:
-                    jobs = await rpc.claim_crawl_jobs(self.id, tokens, kinds=self.options.kinds)
+                    jobs = await rpc.claim_crawl_jobs(
+                        self.id, tokens, kinds=self.options.kinds, can_render=can_render()
+                    )
                 except ApiRefused as error:
                     if error.code != UNREADABLE:
                         raise
@@ -200,7 +202,9 @@ class Worker:
         jobs: list[ClaimedJob] = []
         for token in tokens:
             try:
-                jobs += await rpc.claim_crawl_jobs(self.id, [token], kinds=self.options.kinds)
+                jobs += await rpc.claim_crawl_jobs(
+                    self.id, [token], kinds=self.options.kinds, can_render=can_render()
+                )
             except ApiRefused as error:
                 if error.code != UNREADABLE:
                     raise
@@ -314,6 +318,7 @@ class Worker:
             'version': __version__,
             'slots': self.options.slots,
             'busy_slots': len(self.runs),
+            'can_render': can_render(),
             **({'kinds': list(self.options.kinds)} if self.options.kinds else {}),
         }
 

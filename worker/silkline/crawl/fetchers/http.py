@@ -24,7 +24,6 @@ from silkline.crawl.responses import (
 from silkline.crawl.retries import RETRYABLE_KINDS, retry_after_seconds, retry_class_of, status_text
 from silkline.crawl.urls import join
 
-
 # Markdown of a page that is rendered: "Loading…", a name, a few links.
 MAX_DRAWN_CHARACTERS = 500
 
