@@ -1,5 +1,6 @@
 """The command `silkline` itself: help, version, output that cannot be written."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,13 @@ def test_output_that_cannot_be_written_is_reported_in_one_sentence() -> None:
 
 def test_migrations_prints_the_directory_of_the_checkout() -> None:
     assert Path(silkline('migrations').strip()) == MIGRATIONS
+
+
+def test_the_shell_completes_commands() -> None:
+    command = Path(sys.executable).parent / 'silkline'
+    words = {'_SILKLINE_COMPLETE': 'complete_bash', 'COMP_WORDS': 'silkline scr', 'COMP_CWORD': '1'}
+    completed = subprocess.run(
+        [command], env={**os.environ, **words}, capture_output=True, text=True, check=False
+    )
+
+    assert completed.stdout.split() == ['scrape']

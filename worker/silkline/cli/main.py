@@ -19,7 +19,6 @@ from silkline.errors import ExitCode
 app = typer.Typer(
     name='silkline',
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Help without boxes takes half the time and works on every terminal.
     rich_markup_mode=None,

@@ -44,7 +44,8 @@ def progress_display(
         return
     bar = ProgressBar(
         TextColumn('{task.fields[status]:10}'),
-        BarColumn(),
+        # The default is red, as if something had failed.
+        BarColumn(complete_style='cyan', finished_style='green'),
         TextColumn('{task.fields[pages]}'),
         TimeElapsedColumn(),
     )
