@@ -15,9 +15,10 @@ commands = typer.Typer()
 
 @commands.command()
 def plugins(as_json: AsJson = False) -> None:
-    """List installed plugins and whether each one loads, and whether this machine can render pages.
+    """List installed plugins and whether each one loads.
 
-    Exits with 1 if one does not load. Workers run without such a plugin.
+    Also says whether this machine can render pages. Exits with 1 if a plugin does not load;
+    workers run without it.
     """
     from silkline.crawl.installed_plugins import discover
 
