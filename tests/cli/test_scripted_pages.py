@@ -84,6 +84,16 @@ def test_without_a_browser_they_are_stored_with_a_warning_and_the_remedy(
 
 
 @needs_browser
+def test_scrape_prints_a_page_that_scripts_draw(user: User, site: Site) -> None:
+    drawn = user.run('scrape', f'{site.url}/app2', *ALLOW)
+    always = user.run('scrape', f'{site.url}/app2', '-o', 'fetcher=browser', *ALLOW)
+
+    assert '# Drawn app2' in drawn.stdout
+    assert drawn.stdout == always.stdout
+    assert drawn.stderr == ''
+
+
+@needs_browser
 def test_a_selector_is_waited_for(user: User) -> None:
     late = 'setTimeout(() => document.body.append(Object.assign(document.createElement("p"), '
     late += '{id: "late", textContent: "Here at last. ".repeat(20)})), 2500)'

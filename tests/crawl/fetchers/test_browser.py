@@ -353,7 +353,7 @@ def test_a_crawl_with_a_browser_runs_in_an_isolated_runner() -> None:
                 job_id=uuid4(),
                 kind='crawl',
                 payload=payload,
-                limits=limits_for(payload, has_browser=True),
+                limits=limits_for(payload),
                 allow_networks=['127.0.0.1/32'],
                 alive_seconds=0.2,
             )

@@ -150,7 +150,7 @@ class JobRun:
             limits=limits_for(
                 payload,
                 running_seconds=self.job.running_seconds + after_seconds,
-                has_browser=tasks is not None or payload.get('fetcher') == 'browser',
+                has_browser=tasks is not None,
             ),
             can_render=can_render(),
             tasks=tasks or [],
@@ -353,6 +353,6 @@ def limits_for(
     # The time of earlier attempts counts; at least a second is left to end in good order.
     seconds = float(payload.get('max_seconds') or 3600) - running_seconds
     limits = protocol.Limits(wall_seconds=max(seconds, 1.0))
-    if has_browser:
+    if has_browser or payload.get('fetcher') == 'browser':
         return msgspec.structs.replace(limits, **BROWSER_LIMITS)
     return limits

@@ -7,6 +7,7 @@ Nothing is stored, and nothing is left behind. The runner and its sandbox are th
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,7 +16,7 @@ import msgspec
 from silkline import protocol
 from silkline.errors import SilklineError
 from silkline.queue.rows import UrlRow
-from silkline.supervisor.job_run import has_plugins, limits_for
+from silkline.supervisor.job_run import can_render, has_plugins, limits_for
 from silkline.supervisor.process import Runner
 
 # A person is waiting: a site that asks for a longer pause is not asked again.
@@ -153,7 +154,26 @@ async def crawl_from_memory(
         limits=limits_for(payload),
         allow_networks=list(allow_networks),
         has_plugins=has_plugins(),
+        can_render=can_render(),
     )
+    done: protocol.Done | None = None
+    while done is None or done.reason == 'render':
+        if done is not None:
+            # Scripts draw a page: go on in a process that has a browser, as a worker does.
+            limits = limits_for(payload, has_browser=True)
+            start = msgspec.structs.replace(start, limits=limits, tasks=done.tasks)
+        async with aclosing(run_once(start, frontier)) as messages:
+            async for message in messages:
+                if isinstance(message, protocol.Done):
+                    done = message
+                else:
+                    yield message
+
+
+async def run_once(
+    start: protocol.Start, frontier: MemoryFrontier
+) -> AsyncGenerator[tuple[UrlRow, protocol.Page | None] | protocol.Done]:
+    """One process of the crawl: its URLs as they end, and how it ended."""
     async with Runner(start) as runner:
         async for message in runner.messages():
             match message:
@@ -176,3 +196,5 @@ async def crawl_from_memory(
         if outcome.error_code is not None:
             # Below the first line is the end of the runner's stderr.
             raise CrawlFailed((outcome.error_message or outcome.error_code).partition('\n')[0])
+        if outcome.done is not None:
+            yield outcome.done
